@@ -1,0 +1,122 @@
+"""Scenarios: what a run is made of. Strict keys; every default is written here and only here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from sim.errors import ConfigError, Problem, nearest
+from sim.units import parse_bytes
+
+
+def _bytes(value: Any) -> Any:
+    try:
+        return parse_bytes(value)
+    except ConfigError as error:
+        raise ValueError(error.problems[0].allowed) from None
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+Count = Annotated[int, Field(ge=1, le=2**40)]
+
+
+class Strict(BaseModel):
+    """A section of a scenario: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class CacheConfig(Strict):
+    """The KV memory and how it is cut; names as in vLLM's command line."""
+
+    kv_cache_memory_bytes: Bytes = 60 * 2**30
+    block_size: Count | None = None
+    mamba_block_size: Count | None = None
+    num_gpu_blocks_override: Count | None = None
+    kv_cache_dtype: str = "auto"
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    mamba_cache_mode: Literal["none", "align", "all"] | None = None
+    enable_prefix_caching: bool | None = None
+    prefix_cache_retention_interval: Annotated[int, Field(ge=0)] | None = None
+    hash_block_size: Count | None = None
+    grouping: str = "vllm"
+
+
+class SchedulerConfig(Strict):
+    """Limits and switches of the scheduler; defaults of an API server on a GPU of 70 GiB or more."""
+
+    max_num_batched_tokens: Count = 8192
+    max_num_seqs: Count = 1024
+    max_model_len: Count | None = None
+    long_prefill_token_threshold: Annotated[int, Field(ge=0)] = 0
+    enable_chunked_prefill: bool = True
+    scheduler_reserve_full_isl: bool = True
+    watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    policy: Literal["fcfs"] = "fcfs"
+    async_scheduling: bool = False
+    unschedulable: Literal["reject", "wait"] = "reject"
+
+
+class EngineConfig(Strict):
+    """Choices of the simulator itself."""
+
+    free_queue: str = "lru"
+    profile: str = "vllm-0.25.1"
+    check_every: Annotated[int, Field(ge=0)] = 0
+    waste_samples: Annotated[int, Field(ge=2, le=100_000)] = 256
+
+
+class Plugin(Strict):
+    """A named plug-in and its own parameters, checked by the plug-in."""
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+class Scenario(Strict):
+    """Everything a run depends on. The same scenario and seed give the same bytes."""
+
+    model: str
+    hardware: str = "h100-80gb"
+    cache: CacheConfig = CacheConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    engine: EngineConfig = EngineConfig()
+    latency: Plugin = Plugin(name="roofline")
+    workload: Plugin = Plugin(name="multi_turn")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
+def validated(model: type[Strict], data: Any, prefix: str = "") -> Any:
+    """Return ``model`` built from plain data, or raise a ConfigError with one line per problem."""
+    if not isinstance(data, dict):
+        raise ConfigError.one(prefix or "scenario", data, "a mapping of keys to values")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError([_problem(model, e, prefix) for e in error.errors()]) from None
+
+
+def _problem(model: type[BaseModel], error: Any, prefix: str) -> Problem:
+    path = [str(part) for part in error["loc"]]
+    key = ".".join([*([prefix] if prefix else []), *path])
+    if error["type"] == "extra_forbidden":
+        known = list(_section(model, path[:-1]).model_fields)
+        return Problem(key, error["input"], f"known: {', '.join(known)}", nearest(path[-1], known))
+    if error["type"] == "missing":
+        return Problem(key, "missing", "a value is needed")
+    return Problem(key, error["input"], _allowed(error["msg"]))
+
+
+def _section(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    for part in path:
+        field = model.model_fields.get(part)
+        if field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model
+
+
+def _allowed(message: str) -> str:
+    text = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    return text.removeprefix("Input ")

@@ -1,0 +1,68 @@
+"""What the core tells the outside. Observation returns nothing and changes no decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Observer:
+    """Receives what happens to blocks and tables; every argument is an integer, a list, or an id.
+
+    This base class ignores everything, so it is also the null observer: an event costs one call.
+    Lists belong to the caller and are valid during the call only.
+    """
+
+    __slots__ = ()
+
+    # -- the pool and the cache index ---------------------------------------------------
+    def allocated(self, block_ids: Sequence[int]) -> None:
+        """Blocks left the free queue, in this order; their content is gone."""
+
+    def touched(self, block_ids: Sequence[int]) -> None:
+        """Cached blocks gained a holder."""
+
+    def freed(self, block_ids: Sequence[int]) -> None:
+        """Blocks lost a holder, in this order; one without holders is in the free queue now."""
+
+    def evicted(self, block_id: int, group_id: int, prefix_id: int) -> None:
+        """A key left the cache index."""
+
+    def registered(
+        self,
+        group_id: int,
+        request_id: str,
+        first_block_idx: int,
+        num_blocks: int,
+        block_ids: Sequence[int],
+        prefix_ids: Sequence[int],
+    ) -> None:
+        """Keys entered the cache index by one call for blocks [first, first + num) of a request.
+
+        ``block_ids`` and ``prefix_ids`` name those really registered: null blocks and blocks
+        outside the mask are missing, so both lists may be shorter than ``num_blocks``, or empty.
+        """
+
+    def cleared(self) -> None:
+        """The whole cache index was emptied."""
+
+    # -- block tables, per request and group ----------------------------------------------
+    def table_append(self, request_id: str, group_id: int, block_ids: Sequence[int]) -> None:
+        """Entries were appended to a table; 0 is the null block."""
+
+    def table_null(self, request_id: str, group_id: int, first_idx: int, last_idx: int) -> None:
+        """Entries [first, last) of a table became null."""
+
+    def table_move(self, request_id: str, group_id: int, from_idx: int, to_idx: int) -> None:
+        """The block of entry ``from`` now stands at the appended entry ``to``; ``from`` is null."""
+
+    def table_replace(self, request_id: str, group_id: int, idx: int, block_id: int) -> None:
+        """Entry ``idx`` now names another block."""
+
+    def table_drop(self, request_id: str, group_id: int) -> None:
+        """The request gave its table back."""
+
+    def copied(self, source: int, target: int) -> None:
+        """The content of one block was copied to another."""
+
+
+NULL_OBSERVER = Observer()

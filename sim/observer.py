@@ -31,15 +31,17 @@ class Observer:
         self,
         group_id: int,
         request_id: str,
-        first_block_idx: int,
-        num_blocks: int,
+        first_idx: int,
+        last_idx: int,
+        parent_prefix_id: int,
         block_ids: Sequence[int],
         prefix_ids: Sequence[int],
     ) -> None:
-        """Keys entered the cache index by one call for blocks [first, first + num) of a request.
+        """Keys entered the cache index by one call for blocks [first, last) of a request.
 
         ``block_ids`` and ``prefix_ids`` name those really registered: null blocks and blocks
-        outside the mask are missing, so both lists may be shorter than ``num_blocks``, or empty.
+        outside the mask are missing, so both lists may be shorter than the range, or empty.
+        ``parent_prefix_id`` names the prefix before the range, -1 at the beginning.
         """
 
     def cleared(self) -> None:

@@ -1,0 +1,13 @@
+"""The order of the free blocks: one policy per file, one line here."""
+
+from sim.core.eviction.lru import FreeKVCacheBlockQueue
+from sim.registry import Registry
+
+EVICTION_POLICIES: Registry[type] = Registry(
+    "engine.free_queue",
+    {
+        "lru": FreeKVCacheBlockQueue,
+    },
+)
+
+__all__ = ["EVICTION_POLICIES", "FreeKVCacheBlockQueue"]

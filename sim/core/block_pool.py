@@ -1,0 +1,243 @@
+"""The pool that all groups share: the state of every block, the cache index, the free queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any
+
+from sim.core.eviction.lru import FreeKVCacheBlockQueue
+from sim.errors import InvariantError
+from sim.observer import NULL_OBSERVER, Observer
+
+NULL_BLOCK = 0
+NO_PREFIX = -1
+# The null block has so many holders that it never looks free (spec/manager.md 1.1: never counted).
+_NULL_HOLDERS = 1 << 60
+
+
+class BlockPool:
+    """``num_gpu_blocks`` blocks, of which block 0 is the null block and never handed out.
+
+    A block is its id; its state lies in three columns: ``ref_cnt`` (table entries that hold it),
+    ``prefix_id`` (the identity that it is cached under, -1 if none) and ``group_id`` (the group
+    that took it last). ``cached_blocks[g]`` maps an identity to the earliest registered block of
+    group g that still lives, ``duplicates[g]`` to the later ones, in order of registration.
+
+    Invariants: ``sim.core.integrity`` recounts all of it.
+    Source: spec/manager.md 1.3, 1.4 (vLLM 0.25.1 ``BlockPool``, ``BlockHashToBlockMap``).
+    Deviation: negative counts and freeing a block without holders are errors (Q9, Q10).
+    """
+
+    def __init__(
+        self,
+        num_gpu_blocks: int,
+        num_groups: int = 1,
+        enable_caching: bool = True,
+        observer: Observer = NULL_OBSERVER,
+        free_queue: type = FreeKVCacheBlockQueue,
+    ):
+        if num_gpu_blocks < 1:
+            raise ValueError(f"a pool needs at least the null block, got {num_gpu_blocks}")
+        self.num_gpu_blocks = num_gpu_blocks
+        self.enable_caching = enable_caching
+        self.observer = observer
+        self.ref_cnt = [0] * num_gpu_blocks
+        self.ref_cnt[NULL_BLOCK] = _NULL_HOLDERS
+        self.prefix_id = [NO_PREFIX] * num_gpu_blocks
+        self.group_id = [NO_PREFIX] * num_gpu_blocks
+        self.cached_blocks: list[dict[int, int]] = [{} for _ in range(num_groups)]
+        self.duplicates: list[dict[int, list[int]]] = [{} for _ in range(num_groups)]
+        self.held_by_group = [0] * num_groups
+        self.num_cached_free = 0
+        self.free_block_queue: Any = free_queue(range(1, num_gpu_blocks), num_gpu_blocks)
+        self.watched: set[int] = set()
+        self.watch_is_stale = False
+
+    # -- lookup --------------------------------------------------------------------------
+    def get_cached_block(self, prefix_id: int, group_ids: Iterable[int]) -> list[int] | None:
+        """Return the block of each group, or None if any group misses. Changes nothing."""
+        found = [self.cached_blocks[g].get(prefix_id) for g in group_ids]
+        return None if None in found else found  # type: ignore[return-value]
+
+    def watch(self, prefix_ids: Iterable[int]) -> None:
+        """Note from now on whether any of these identities enters or leaves the index."""
+        self.watched = set(prefix_ids)
+        self.watch_is_stale = False
+
+    def _note(self, prefix_ids: Sequence[int]) -> None:
+        watched = self.watched
+        if watched and not self.watch_is_stale and not watched.isdisjoint(prefix_ids):
+            self.watch_is_stale = True
+
+    # -- taking and giving back ----------------------------------------------------------
+    def get_new_blocks(self, n: int, group_id: int) -> list[int]:
+        """Take ``n`` blocks from the head of the free queue; content that they cached is lost.
+
+        Raises ValueError if n is negative or more than are free; then nothing has changed.
+        """
+        blocks: list[int] = self.free_block_queue.popleft_n(n)
+        ref_cnt, prefix_id, groups = self.ref_cnt, self.prefix_id, self.group_id
+        evicted: list[int] = []
+        for block_id in blocks:
+            if prefix_id[block_id] >= 0:
+                evicted.append(self._drop_key(block_id))
+            ref_cnt[block_id] = 1
+            groups[block_id] = group_id
+        if evicted:
+            self.num_cached_free -= len(evicted)
+            self._note(evicted)
+        self.held_by_group[group_id] += n
+        self.observer.allocated(blocks)
+        return blocks
+
+    def _drop_key(self, block_id: int) -> int:
+        """Remove a block from the index and return the identity that it had."""
+        prefix_id = self.prefix_id[block_id]
+        group_id = self.group_id[block_id]
+        index, duplicates = self.cached_blocks[group_id], self.duplicates[group_id]
+        if duplicates and prefix_id in duplicates:
+            self._drop_duplicate(index, duplicates, prefix_id, block_id)
+        else:
+            del index[prefix_id]
+        self.prefix_id[block_id] = NO_PREFIX
+        self.observer.evicted(block_id, group_id, prefix_id)
+        return prefix_id
+
+    @staticmethod
+    def _drop_duplicate(
+        index: dict[int, int], duplicates: dict[int, list[int]], prefix_id: int, block_id: int
+    ) -> None:
+        others = duplicates[prefix_id]
+        if index[prefix_id] == block_id:
+            index[prefix_id] = others.pop(0)
+        else:
+            others.remove(block_id)
+        if not others:
+            del duplicates[prefix_id]
+
+    def touch(self, block_ids: Sequence[int], group_id: int) -> None:
+        """Add a holder to cached blocks; those that were free leave the queue."""
+        ref_cnt = self.ref_cnt
+        pulled = [b for b in block_ids if not ref_cnt[b]]
+        for block_id in block_ids:
+            ref_cnt[block_id] += 1
+        if pulled:
+            self.free_block_queue.remove(pulled)
+            self.num_cached_free -= len(pulled)
+            self.held_by_group[group_id] += len(pulled)
+        self.observer.touched(block_ids)
+
+    def free_blocks(self, ordered_blocks: Sequence[int]) -> None:
+        """Take a holder away from each block; the first in the list is to be evicted first.
+
+        Blocks without holders then enter the queue: those without content at the front, cached
+        ones at the back, both in this order. Null blocks are skipped.
+        """
+        ref_cnt, prefix_id, groups, held = (
+            self.ref_cnt,
+            self.prefix_id,
+            self.group_id,
+            self.held_by_group,
+        )
+        hashless: list[int] = []
+        cached: list[int] = []
+        for block_id in ordered_blocks:
+            count = ref_cnt[block_id] - 1
+            ref_cnt[block_id] = count
+            if count == 0:
+                held[groups[block_id]] -= 1
+                (cached if prefix_id[block_id] >= 0 else hashless).append(block_id)
+            elif count < 0:
+                raise InvariantError(f"block {block_id} is freed but has no holder")
+        if hashless:
+            self.free_block_queue.prepend_n(hashless)
+        if cached:
+            self.free_block_queue.append_n(cached)
+            self.num_cached_free += len(cached)
+        self.observer.freed(ordered_blocks)
+
+    # -- the cache index -------------------------------------------------------------------
+    def cache_full_blocks(
+        self,
+        request_id: str,
+        table: Sequence[int],
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        prefix_ids: Sequence[int],
+        group_id: int,
+        block_mask: Sequence[bool] | None = None,
+    ) -> None:
+        """Register blocks [num_cached_blocks, num_full_blocks) of a table.
+
+        prefix_ids : identities at the group's block size, from the first block of the request.
+        block_mask : one flag per block of the range; False and null blocks are left out.
+        """
+        if num_cached_blocks >= num_full_blocks:
+            return
+        blocks = table[num_cached_blocks:num_full_blocks]
+        ids = prefix_ids[num_cached_blocks:num_full_blocks]
+        if len(ids) != len(blocks):
+            raise InvariantError(
+                f"request {request_id}: {len(blocks)} full blocks but {len(ids)} identities"
+            )
+        if block_mask is not None or NULL_BLOCK in blocks:
+            keep = [bool(b) for b in blocks]
+            if block_mask is not None:
+                keep = [k and m for k, m in zip(keep, block_mask, strict=True)]
+            blocks, ids = list(compress(blocks, keep)), list(compress(ids, keep))
+        self._register(blocks, group_id, ids)
+        parent = prefix_ids[num_cached_blocks - 1] if num_cached_blocks else NO_PREFIX
+        self.observer.registered(
+            group_id, request_id, num_cached_blocks, num_full_blocks, parent, blocks, ids
+        )
+
+    def _register(self, block_ids: Sequence[int], group_id: int, prefix_ids: Sequence[int]) -> None:
+        columns, index = self.prefix_id, self.cached_blocks[group_id]
+        for block_id, prefix_id in zip(block_ids, prefix_ids, strict=True):
+            if columns[block_id] != NO_PREFIX:
+                raise InvariantError(
+                    f"block {block_id} is to be cached as {prefix_id} but is {columns[block_id]}"
+                )
+            columns[block_id] = prefix_id
+            if prefix_id in index:
+                self.duplicates[group_id].setdefault(prefix_id, []).append(block_id)
+            else:
+                index[prefix_id] = block_id
+        self._note(prefix_ids)
+
+    def register(self, block_id: int, group_id: int, prefix_id: int) -> None:
+        """Register one block that is in use."""
+        self._register([block_id], group_id, [prefix_id])
+
+    def evict_blocks(self, block_ids: Iterable[int]) -> None:
+        """Forget what these blocks cache; holders and queue positions stay as they are."""
+        for block_id in block_ids:
+            if not 0 <= block_id < self.num_gpu_blocks:
+                raise ValueError(f"block {block_id} is not in a pool of {self.num_gpu_blocks}")
+            if self.prefix_id[block_id] != NO_PREFIX:
+                self.num_cached_free -= not self.ref_cnt[block_id]
+                self._note([self._drop_key(block_id)])
+
+    def reset_prefix_cache(self) -> bool:
+        """Empty the index if no block has a holder; return whether that was so."""
+        if self.get_num_free_blocks() != self.num_gpu_blocks - 1:
+            return False
+        for index, duplicates in zip(self.cached_blocks, self.duplicates, strict=True):
+            index.clear()
+            duplicates.clear()
+        self.prefix_id[:] = [NO_PREFIX] * self.num_gpu_blocks
+        self.num_cached_free = 0
+        self.watch_is_stale = True
+        self.observer.cleared()
+        return True
+
+    # -- accounting ------------------------------------------------------------------------
+    def get_num_free_blocks(self) -> int:
+        """Free blocks, cached ones included."""
+        return self.free_block_queue.num_free_blocks
+
+    def get_usage(self) -> float:
+        """Share of the usable blocks that have a holder, 0 to 1."""
+        usable = self.num_gpu_blocks - 1
+        return 1 - self.get_num_free_blocks() / usable if usable else 0.0

@@ -45,7 +45,7 @@ class CacheConfig(Strict):
 
 
 class SchedulerConfig(Strict):
-    """Limits and switches of the scheduler; defaults of an API server on a GPU of 70 GiB or more."""
+    """Limits of the scheduler; defaults of an API server on a GPU of 70 GiB or more."""
 
     max_num_batched_tokens: Count = 8192
     max_num_seqs: Count = 1024

@@ -44,7 +44,11 @@ class ConfigError(SimError):
 
     def __init__(self, problems: Sequence[Problem]):
         self.problems = tuple(problems)
-        super().__init__("\n".join(self.lines()))
+        # SimPy and pickle rebuild an error from its arguments.
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
     @classmethod
     def one(cls, key: str, value: object, allowed: str, suggestion: str | None = None):

@@ -24,8 +24,10 @@ class Observer:
     def freed(self, block_ids: Sequence[int]) -> None:
         """Blocks lost a holder, in this order; one without holders is in the free queue now."""
 
-    def evicted(self, block_id: int, group_id: int, prefix_id: int) -> None:
-        """A key left the cache index."""
+    def evicted(
+        self, block_ids: Sequence[int], group_ids: Sequence[int], prefix_ids: Sequence[int]
+    ) -> None:
+        """Keys left the cache index: of each block the group and the identity, in this order."""
 
     def registered(
         self,

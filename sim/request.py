@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -59,6 +59,11 @@ class RequestSpec:
     session_id: str | None = None
     cache_salt: str | None = None
     tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for span in (*self.prompt, self.output):
+            if span.length < 1 or span.start < 0:
+                raise ValueError(f"request {self.request_id}: {span} is not a span of tokens")
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -134,7 +139,7 @@ class Request:
     request_id: str
     num_prompt_tokens: int
     max_tokens: int
-    prefix_ids: list[int] = field(default_factory=list)
+    prefix_ids: Sequence[int] = ()
     arrival_ns: int = 0
     priority: int = 0
     skip_reading_prefix_cache: bool = False
@@ -145,13 +150,14 @@ class Request:
     num_tokens: int = -1
     num_computed_tokens: int = 0
     num_preemptions: int = 0
-    is_prefill_chunk: bool = False
     num_cached_tokens: int = -1
     first_scheduled_ns: int = -1
     first_token_ns: int = -1
     finish_ns: int = -1
+    outcome: str = ""
+    reason: str | None = None
     quiet_until: int = 0
-    _coarse: dict[int, list[int]] = field(default_factory=dict)
+    _coarse: dict[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:
@@ -162,7 +168,7 @@ class Request:
         """Tokens generated so far."""
         return self.num_tokens - self.num_prompt_tokens
 
-    def prefix_ids_by(self, factor: int) -> list[int]:
+    def prefix_ids_by(self, factor: int) -> Sequence[int]:
         """Identities at ``factor`` hash blocks each: no new identity, every factor-th one.
 
         Cost: O(len / factor) at the first call of a factor, O(1) after.

@@ -49,7 +49,7 @@ class BlockPool:
         self.cached_blocks: list[dict[int, int]] = [{} for _ in range(num_groups)]
         self.duplicates: list[dict[int, list[int]]] = [{} for _ in range(num_groups)]
         self.held_by_group = [0] * num_groups
-        self.num_cached_free = 0
+        self.cached_free_by_group = [0] * num_groups
         self.free_block_queue: Any = free_queue(range(1, num_gpu_blocks), num_gpu_blocks)
         self.watched: set[int] = set()
         self.watch_is_stale = False
@@ -78,36 +78,34 @@ class BlockPool:
         """
         blocks: list[int] = self.free_block_queue.popleft_n(n)
         ref_cnt, prefix_id, groups = self.ref_cnt, self.prefix_id, self.group_id
-        evicted: list[int] = []
+        cached = [b for b in blocks if prefix_id[b] >= 0]
+        if cached:
+            for group in self._drop_keys(cached):
+                self.cached_free_by_group[group] -= 1
         for block_id in blocks:
-            if prefix_id[block_id] >= 0:
-                evicted.append(self._drop_key(block_id))
             ref_cnt[block_id] = 1
             groups[block_id] = group_id
-        if evicted:
-            self.num_cached_free -= len(evicted)
-            self._note(evicted)
         self.held_by_group[group_id] += n
         self.observer.allocated(blocks)
         return blocks
 
-    def _drop_key(self, block_id: int) -> int:
-        """Remove a block from the index and return the identity that it had."""
-        prefix_id = self.prefix_id[block_id]
-        group_id = self.group_id[block_id]
-        index, duplicates = self.cached_blocks[group_id], self.duplicates[group_id]
-        if duplicates and prefix_id in duplicates:
-            self._drop_duplicate(index, duplicates, prefix_id, block_id)
-        else:
-            del index[prefix_id]
-        self.prefix_id[block_id] = NO_PREFIX
-        self.observer.evicted(block_id, group_id, prefix_id)
-        return prefix_id
+    def _drop_keys(self, block_ids: Sequence[int]) -> list[int]:
+        """Remove cached blocks from the index, in this order; return the group of each."""
+        columns, index, duplicates = self.prefix_id, self.cached_blocks, self.duplicates
+        prefix_ids = [columns[b] for b in block_ids]
+        group_ids = [self.group_id[b] for b in block_ids]
+        for block_id, group_id, prefix_id in zip(block_ids, group_ids, prefix_ids, strict=True):
+            columns[block_id] = NO_PREFIX
+            if prefix_id in duplicates[group_id]:
+                self._drop_duplicate(block_id, group_id, prefix_id)
+            else:
+                del index[group_id][prefix_id]
+        self._note(prefix_ids)
+        self.observer.evicted(block_ids, group_ids, prefix_ids)
+        return group_ids
 
-    @staticmethod
-    def _drop_duplicate(
-        index: dict[int, int], duplicates: dict[int, list[int]], prefix_id: int, block_id: int
-    ) -> None:
+    def _drop_duplicate(self, block_id: int, group_id: int, prefix_id: int) -> None:
+        index, duplicates = self.cached_blocks[group_id], self.duplicates[group_id]
         others = duplicates[prefix_id]
         if index[prefix_id] == block_id:
             index[prefix_id] = others.pop(0)
@@ -124,7 +122,7 @@ class BlockPool:
             ref_cnt[block_id] += 1
         if pulled:
             self.free_block_queue.remove(pulled)
-            self.num_cached_free -= len(pulled)
+            self.cached_free_by_group[group_id] -= len(pulled)
             self.held_by_group[group_id] += len(pulled)
         self.observer.touched(block_ids)
 
@@ -134,27 +132,21 @@ class BlockPool:
         Blocks without holders then enter the queue: those without content at the front, cached
         ones at the back, both in this order. Null blocks are skipped.
         """
-        ref_cnt, prefix_id, groups, held = (
-            self.ref_cnt,
-            self.prefix_id,
-            self.group_id,
-            self.held_by_group,
-        )
-        hashless: list[int] = []
-        cached: list[int] = []
+        ref_cnt, prefix_id, groups = self.ref_cnt, self.prefix_id, self.group_id
         for block_id in ordered_blocks:
-            count = ref_cnt[block_id] - 1
-            ref_cnt[block_id] = count
-            if count == 0:
-                held[groups[block_id]] -= 1
-                (cached if prefix_id[block_id] >= 0 else hashless).append(block_id)
-            elif count < 0:
+            if not ref_cnt[block_id]:
                 raise InvariantError(f"block {block_id} is freed but has no holder")
-        if hashless:
-            self.free_block_queue.prepend_n(hashless)
+            ref_cnt[block_id] -= 1
+        freed = [b for b in ordered_blocks if not ref_cnt[b]]
+        cached = [b for b in freed if prefix_id[b] >= 0]
+        if len(cached) < len(freed):
+            self.free_block_queue.prepend_n([b for b in freed if prefix_id[b] < 0])
         if cached:
             self.free_block_queue.append_n(cached)
-            self.num_cached_free += len(cached)
+        for block_id in freed:
+            self.held_by_group[groups[block_id]] -= 1
+        for block_id in cached:
+            self.cached_free_by_group[groups[block_id]] += 1
         self.observer.freed(ordered_blocks)
 
     # -- the cache index -------------------------------------------------------------------
@@ -200,10 +192,8 @@ class BlockPool:
                     f"block {block_id} is to be cached as {prefix_id} but is {columns[block_id]}"
                 )
             columns[block_id] = prefix_id
-            if prefix_id in index:
+            if index.setdefault(prefix_id, block_id) != block_id:
                 self.duplicates[group_id].setdefault(prefix_id, []).append(block_id)
-            else:
-                index[prefix_id] = block_id
         self._note(prefix_ids)
 
     def register(self, block_id: int, group_id: int, prefix_id: int) -> None:
@@ -216,8 +206,8 @@ class BlockPool:
             if not 0 <= block_id < self.num_gpu_blocks:
                 raise ValueError(f"block {block_id} is not in a pool of {self.num_gpu_blocks}")
             if self.prefix_id[block_id] != NO_PREFIX:
-                self.num_cached_free -= not self.ref_cnt[block_id]
-                self._note([self._drop_key(block_id)])
+                (group_id,) = self._drop_keys([block_id])
+                self.cached_free_by_group[group_id] -= not self.ref_cnt[block_id]
 
     def reset_prefix_cache(self) -> bool:
         """Empty the index if no block has a holder; return whether that was so."""
@@ -227,7 +217,7 @@ class BlockPool:
             index.clear()
             duplicates.clear()
         self.prefix_id[:] = [NO_PREFIX] * self.num_gpu_blocks
-        self.num_cached_free = 0
+        self.cached_free_by_group[:] = [0] * len(self.cached_blocks)
         self.watch_is_stale = True
         self.observer.cleared()
         return True
@@ -236,6 +226,11 @@ class BlockPool:
     def get_num_free_blocks(self) -> int:
         """Free blocks, cached ones included."""
         return self.free_block_queue.num_free_blocks
+
+    @property
+    def num_cached_free(self) -> int:
+        """Free blocks that still cache something."""
+        return sum(self.cached_free_by_group)
 
     def get_usage(self) -> float:
         """Share of the usable blocks that have a holder, 0 to 1."""

@@ -96,8 +96,10 @@ def _check_index(pool: BlockPool) -> None:
 
 
 def _check_counters(pool: BlockPool, free: set[int]) -> None:
-    cached_free = sum(pool.prefix_id[b] != NO_PREFIX for b in free)
-    _require("cached free blocks = their counter", cached_free, pool.num_cached_free)
+    groups = range(len(pool.held_by_group))
+    found = Counter(pool.group_id[b] for b in free if pool.prefix_id[b] != NO_PREFIX)
+    cached_free = [found[g] for g in groups]
+    _require("cached free blocks by group = counters", cached_free, pool.cached_free_by_group)
     held = Counter(pool.group_id[b] for b in range(1, pool.num_gpu_blocks) if b not in free)
-    counted = [held[g] for g in range(len(pool.held_by_group))]
-    _require("held blocks by group = their counters", counted, pool.held_by_group)
+    counted = [held[g] for g in groups]
+    _require("held blocks by group = counters", counted, pool.held_by_group)

@@ -187,15 +187,14 @@ class SingleTypeKVCacheManager:
     def _clear_before(self, request_id: str, end: int) -> None:
         """Null the entries before ``end``, from the right, up to the first that is null already."""
         table = self.req_to_blocks.get(request_id, [])
-        end = idx = min(end, len(table))
-        removed: list[int] = []
-        while idx and table[idx - 1]:
-            idx -= 1
-            removed.append(table[idx])
-        if removed:
-            table[idx:end] = [NULL_BLOCK] * (end - idx)
-            self.block_pool.free_blocks(removed)
-            self.block_pool.observer.table_null(request_id, self.kv_cache_group_id, idx, end)
+        end = first = min(end, len(table))
+        while first and table[first - 1]:
+            first -= 1
+        if first < end:
+            removed = table[first:end]
+            table[first:end] = [NULL_BLOCK] * (end - first)
+            self.block_pool.free_blocks(removed[::-1])
+            self.block_pool.observer.table_null(request_id, self.kv_cache_group_id, first, end)
 
     def free(self, request_id: str) -> None:
         """Give back the whole table, the last block first; an unknown request is legal."""

@@ -40,6 +40,7 @@ class FullAttentionManager(SingleTypeKVCacheManager):
         """Look up in runs that double, so that an early miss costs little and a long hit too."""
         get = self.block_pool.cached_blocks[group_id].get
         row: list[int] = []
+        limit = min(limit, len(prefix_ids))
         probe = _FIRST_PROBE
         while len(row) < limit:
             start = len(row)

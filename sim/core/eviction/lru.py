@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sim.errors import InvariantError
 
 _TOMBSTONE = 0  # the null block is never free
-_SLACK = 1024
+_SLACK = 16384
 
 
 class FreeKVCacheBlockQueue:

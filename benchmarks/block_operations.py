@@ -1,0 +1,58 @@
+"""Counts what a run asks of the pool: the work that a benchmark asserts and divides by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim.core.kv_cache_manager import KVCacheManager
+from sim.observer import Observer
+
+
+@dataclass(slots=True)
+class BlockOperations:
+    """looked_up: identities asked of the index, per group; allocated and freed: blocks."""
+
+    looked_up: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.looked_up + self.allocated + self.freed
+
+
+@dataclass(slots=True)
+class CountingObserver(Observer):
+    """Counts blocks that change hands."""
+
+    operations: BlockOperations = field(default_factory=BlockOperations)
+
+    def allocated(self, block_ids: Sequence[int]) -> None:
+        self.operations.allocated += len(block_ids)
+
+    def freed(self, block_ids: Sequence[int]) -> None:
+        self.operations.freed += len(block_ids)
+
+
+class CountingIndex(dict):
+    """A cache index that counts look-ups (not registrations)."""
+
+    def __init__(self, operations: BlockOperations):
+        super().__init__()
+        self._operations = operations
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self._operations.looked_up += 1
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._operations.looked_up += 1
+        return super().__contains__(key)
+
+
+def count_lookups(manager: KVCacheManager, operations: BlockOperations) -> None:
+    """Replace the empty indexes of a new manager by counting ones."""
+    pool = manager.block_pool
+    pool.cached_blocks[:] = [CountingIndex(operations) for _ in pool.cached_blocks]

@@ -1,0 +1,146 @@
+"""The engine in simulated time: the only place of ``sim`` that knows SimPy.
+
+At one instant: the step that ends is applied first, then all arrivals, aborts and whatever they
+trigger at that instant, and last the next step is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import simpy
+
+from sim.engine_core import Advance, EngineCore
+from sim.errors import ConfigError
+from sim.request import Outcome, Request, RequestSpec, Submission
+
+# The order of events at one instant; SimPy's own are URGENT = 0 and NORMAL = 1.
+STEP_END = -1
+SCHEDULE = 2
+
+
+class Engine:
+    """Turns submissions into requests, and the core's answers into events.
+
+    SimPy sees at most one event per engine step, per arrival and per end of a request.
+
+    prefix_ids : spec -> the identities of its hash blocks (sim.request.PrefixIds)
+    on_end : called with each request that ended
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        core: EngineCore,
+        prefix_ids: Callable[[RequestSpec], Sequence[int]],
+        on_end: Callable[[Request], None] = lambda request: None,
+    ):
+        self.env = env
+        self.core = core
+        self._prefix_ids = prefix_ids
+        self._on_end = on_end
+        self._submissions: dict[str, Submission] = {}
+        self._in_flight: Advance | None = None
+        self._aborts: list[str] = []
+        self._is_scheduled = False
+
+    # -- what workloads call -------------------------------------------------------------------
+    def submit(self, spec: RequestSpec) -> Submission:
+        """Hand a request to the engine now; return its events and the way to abort it.
+
+        Raises ConfigError if a request with this id has not ended.
+        """
+        env = self.env
+        if spec.request_id in self._submissions:
+            raise ConfigError.one("request_id", spec.request_id, "an id that is not in use")
+        submission = Submission(
+            spec, env.event(), env.event(), lambda: self._abort(spec.request_id)
+        )
+        self._submissions[spec.request_id] = submission
+        request = _request(spec, env.now)
+        if self.core.add(request) is None:
+            request.prefix_ids = self._prefix_ids(spec)
+            self._schedule_soon()
+        else:
+            self._deliver(request)
+        return submission
+
+    def _abort(self, request_id: str) -> None:
+        """End a request between two steps: one that is being computed runs to the step's end."""
+        if self._in_flight is not None:
+            self._aborts.append(request_id)
+            return
+        request = self.core.abort(request_id, self.env.now)
+        if request is not None:
+            self._deliver(request)
+            self._schedule_soon()
+
+    # -- what the clock calls ------------------------------------------------------------------
+    def _at(self, delay_ns: int, priority: int, action: Callable[[], None]) -> None:
+        event = simpy.Event(self.env)
+        event._ok, event._value = True, None
+        event.callbacks.append(lambda _: action())
+        self.env.schedule(event, priority=priority, delay=delay_ns)
+
+    def _schedule_soon(self) -> None:
+        """Schedule a step at this instant, unless one is running or about to be scheduled."""
+        if self._in_flight is None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._at(0, SCHEDULE, self._schedule)
+
+    def _schedule(self) -> None:
+        self._is_scheduled = False
+        advance = self.core.advance(self.env.now, self.env.peek())
+        if advance.wake_ns is None:
+            for request in advance.ended:
+                self._deliver(request)
+            return
+        self._in_flight = advance
+        self._at(advance.wake_ns - self.env.now, STEP_END, self._step_end)
+
+    def _step_end(self) -> None:
+        advance, self._in_flight = self._in_flight, None
+        assert advance is not None
+        for request in advance.first_tokens:
+            self._submissions[request.request_id].first_token.succeed(request.first_token_ns)
+        for request in advance.ended:
+            self._deliver(request)
+        aborts, self._aborts = self._aborts, []
+        for request_id in aborts:
+            self._abort(request_id)
+        if self.core.has_requests:
+            self._schedule_soon()
+
+    def _deliver(self, request: Request) -> None:
+        submission = self._submissions.pop(request.request_id)
+        self._on_end(request)
+        submission.done.succeed(_outcome(request))
+
+
+def _request(spec: RequestSpec, arrival_ns: int) -> Request:
+    """Make the scheduler's record; identities follow if the request is taken."""
+    return Request(
+        request_id=spec.request_id,
+        num_prompt_tokens=spec.num_prompt_tokens,
+        max_tokens=spec.num_output_tokens,
+        arrival_ns=arrival_ns,
+        priority=spec.priority,
+        session_id=spec.session_id,
+        tags=spec.tags,
+    )
+
+
+def _outcome(request: Request) -> Outcome:
+    first: Any = request.first_token_ns
+    return Outcome(
+        request_id=request.request_id,
+        status=request.outcome,
+        arrival_ns=request.arrival_ns,
+        first_token_ns=first if first >= 0 else None,
+        finish_ns=request.finish_ns,
+        num_prompt_tokens=request.num_prompt_tokens,
+        num_output_tokens=request.num_output_tokens,
+        num_cached_tokens=max(request.num_cached_tokens, 0),
+        reason=request.reason,
+    )

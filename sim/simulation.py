@@ -1,0 +1,260 @@
+"""simulate(): a scenario in, a result out. Puts the parts together and decides nothing."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import workloads
+from sim.config import Plugin, Scenario, Strict, validated
+from sim.core.eviction import EVICTION_POLICIES
+from sim.core.integrity import check_integrity
+from sim.core.kv_cache_manager import KVCacheManager
+from sim.engine_core import EngineCore
+from sim.errors import ConfigError, TraceError
+from sim.hardware import Hardware, load_hardware
+from sim.latency import LATENCY_MODELS, build_step_time
+from sim.layout.block_size import check_align
+from sim.layout.plan import Layout, LayoutSettings, plan_layout
+from sim.layout.report import layout_json
+from sim.models import ModelConfig, load_model
+from sim.observer import NULL_OBSERVER, Observer
+from sim.profiles import PROFILES
+from sim.progress import NullProgress, Progress
+from sim.provenance import file_digest, provenance
+from sim.records import Recorder
+from sim.registry import Registry
+from sim.request import PrefixIds, Request, RequestSpec
+from sim.results import RunResult, run_id
+from sim.scheduler.scheduler import Scheduler, SchedulerLimits
+
+WORKLOADS: Registry[workloads.Workload] = Registry("workload.name", workloads.WORKLOADS)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A resolved scenario and everything that was looked up, checked and planned for it."""
+
+    scenario: Scenario
+    model: ModelConfig
+    hardware: Hardware
+    layout: Layout
+    workload: workloads.Workload
+    workload_params: Any
+
+
+def assemble(scenario: Scenario) -> Assembly:
+    """Resolve a scenario: fill in every default, plan the layout, check every name and value.
+
+    Raises ConfigError for anything that is wrong; nothing has been simulated then.
+    """
+    _refuse_what_is_missing(scenario)
+    model, hardware = load_model(scenario.model), load_hardware(scenario.hardware)
+    profile = PROFILES[scenario.engine.profile]
+    layout = plan_layout(model, _layout_settings(scenario), profile)
+    if layout.mamba_cache_mode == "align":
+        limits = scenario.scheduler
+        check_align(
+            layout.block_size,
+            limits.max_num_batched_tokens,
+            limits.long_prefill_token_threshold,
+            enable_chunked_prefill=limits.enable_chunked_prefill,
+        )
+    workload = WORKLOADS[scenario.workload.name]
+    params = validated(workload.params, scenario.workload.params, "workload.params")
+    resolved = _resolved(scenario, layout, params)
+    return Assembly(resolved, model, hardware, layout, workload, params)
+
+
+def _refuse_what_is_missing(scenario: Scenario) -> None:
+    if scenario.scheduler.async_scheduling:
+        allowed = "false: asynchronous scheduling does not exist yet"
+        raise ConfigError.one("scheduler.async_scheduling", True, allowed)
+    EVICTION_POLICIES[scenario.engine.free_queue]
+
+
+def _layout_settings(scenario: Scenario) -> LayoutSettings:
+    cache = scenario.cache.model_dump(exclude={"prefix_cache_retention_interval"})
+    return LayoutSettings(
+        **cache,
+        max_model_len=scenario.scheduler.max_model_len,
+        max_num_batched_tokens=scenario.scheduler.max_num_batched_tokens,
+    )
+
+
+def _resolved(scenario: Scenario, layout: Layout, workload_params: Any) -> Scenario:
+    """Return the scenario with every default written out; resolving it again changes nothing."""
+    latency = LATENCY_MODELS[scenario.latency.name]
+    latency_params = validated(latency.params, scenario.latency.params, "latency.params")
+    return scenario.model_copy(
+        update={
+            "cache": _with(
+                scenario.cache,
+                enable_prefix_caching=layout.enable_prefix_caching,
+                mamba_cache_mode=layout.mamba_cache_mode,
+            ),
+            "scheduler": _with(scenario.scheduler, max_model_len=layout.settings.max_model_len),
+            "latency": Plugin(name=scenario.latency.name, params=_plain(latency_params)),
+            "workload": Plugin(name=scenario.workload.name, params=_plain(workload_params)),
+        }
+    )
+
+
+def _with(section: Strict, **values: Any) -> Any:
+    return section.model_copy(update=values)
+
+
+def _plain(params: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = params.model_dump(mode="json")
+    return plain
+
+
+def input_digests(assembly: Assembly) -> dict[str, str]:
+    """Return the sha256 of each input file of the workload. Raises ConfigError if unreadable."""
+    digests = {}
+    for path in assembly.workload.files(assembly.workload_params):
+        if Path(path).exists() and not Path(path).is_file():
+            raise ConfigError.one("workload.params", str(path), "a regular file")
+        try:
+            digests[str(path)] = file_digest(Path(path))
+        except OSError as error:
+            allowed = f"a file that can be read ({error.strerror})"
+            raise ConfigError.one("workload.params", str(path), allowed) from None
+    return digests
+
+
+def identify(scenario: Scenario) -> tuple[Scenario, str]:
+    """Return the resolved scenario and the id of its run."""
+    assembly = assemble(scenario)
+    return assembly.scenario, run_id(assembly.scenario, input_digests(assembly))
+
+
+def build_manager(assembly: Assembly, observer: Observer = NULL_OBSERVER) -> KVCacheManager:
+    """Return the cache manager of a layout."""
+    scenario, layout = assembly.scenario, assembly.layout
+    return KVCacheManager(
+        layout.kv_cache_config,
+        max_model_len=layout.limits.max_model_len,
+        scheduler_block_size=layout.scheduler_block_size,
+        hash_block_size=layout.hash_block_size,
+        max_num_batched_tokens=layout.limits.max_num_batched_tokens,
+        enable_caching=layout.enable_prefix_caching,
+        watermark=scenario.scheduler.watermark,
+        retention_interval=scenario.cache.prefix_cache_retention_interval,
+        observer=observer,
+        free_queue=EVICTION_POLICIES[scenario.engine.free_queue],
+        batches_in_flight=layout.limits.batches_in_flight,
+    )
+
+
+def build_scheduler(assembly: Assembly, manager: KVCacheManager) -> Scheduler:
+    """Return the scheduler in front of a manager."""
+    scheduler, layout = assembly.scenario.scheduler, assembly.layout
+    limits = SchedulerLimits(
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_model_len=layout.limits.max_model_len,
+        long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        scheduler_reserve_full_isl=scheduler.scheduler_reserve_full_isl,
+    )
+    is_align = layout.mamba_cache_mode == "align"
+    return Scheduler(manager, limits, layout.block_size if is_align else None)
+
+
+def prefix_ids_maker(layout: Layout) -> Callable[[RequestSpec], Sequence[int]]:
+    """Return the function that names the prefixes of a request, at the layout's hash block size."""
+    if not layout.enable_prefix_caching:
+        return lambda spec: ()
+    identities = PrefixIds(layout.hash_block_size)
+    # Eight bytes per identity: a long queue may hold millions of them.
+    return lambda spec: array("q", identities.of(spec).tobytes())
+
+
+def simulate(
+    scenario: Scenario, *, progress: Progress | None = None, observer: Observer = NULL_OBSERVER
+) -> RunResult:
+    """Run a scenario to its end and return its result.
+
+    Raises ConfigError for wrong input (also a wrong line far into a trace), InvariantError if the
+    final recount finds broken state.
+    """
+    assembly = assemble(scenario)
+    digests = input_digests(assembly)
+    begin = perf_counter()
+    recorder, manager = _run(assembly, progress or NullProgress(), observer)
+    wall_time_s = perf_counter() - begin
+    return RunResult.of(
+        assembly.scenario,
+        recorder.tables(manager),
+        layout_json(assembly.layout),
+        assembly.layout.log_lines,
+        provenance(scenario.seed, wall_time_s, digests),
+    )
+
+
+def _run(
+    assembly: Assembly, progress: Progress, observer: Observer
+) -> tuple[Recorder, KVCacheManager]:
+    import simpy
+
+    from sim.engine import Engine
+
+    engine_config = assembly.scenario.engine
+    manager = build_manager(assembly, observer)
+    recorder = Recorder(assembly.layout, engine_config.waste_samples)
+    core = EngineCore(
+        build_scheduler(assembly, manager),
+        build_step_time(
+            assembly.scenario.latency, assembly.model, assembly.hardware, assembly.layout
+        ),
+        recorder,
+        reject_unschedulable=assembly.scenario.scheduler.unschedulable == "reject",
+        check_every=engine_config.check_every,
+    )
+    env = simpy.Environment(initial_time=0)
+    counter = _Counter(progress, _expected(assembly), env)
+    engine = Engine(env, core, prefix_ids_maker(assembly.layout), counter.ended)
+    streams = workloads.Streams(assembly.scenario.seed)
+    env.process(assembly.workload.process(env, engine.submit, streams, assembly.workload_params))
+    _run_to_the_end(env)
+    core.give_up_all(env.now)
+    check_integrity(manager)
+    return recorder, manager
+
+
+def _expected(assembly: Assembly) -> int | None:
+    try:
+        return assembly.workload.count(assembly.workload_params)
+    except workloads.TraceFormatError as error:
+        raise _trace_error(error) from None
+
+
+def _run_to_the_end(env: Any) -> None:
+    try:
+        env.run()
+    except workloads.TraceFormatError as error:
+        raise _trace_error(error) from None
+
+
+def _trace_error(error: workloads.TraceFormatError) -> TraceError:
+    return TraceError.one(error.key, error.value, error.allowed)
+
+
+class _Counter:
+    """Counts ended requests for the progress bar."""
+
+    def __init__(self, progress: Progress, total: int | None, env: Any):
+        self._progress = progress
+        self._total = total
+        self._env = env
+        self._done = 0
+
+    def ended(self, request: Request) -> None:
+        """Take one request that ended."""
+        self._done += 1
+        self._progress.update(self._done, self._total, self._env.now)

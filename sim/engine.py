@@ -15,6 +15,8 @@ from sim.engine_core import Advance, EngineCore
 from sim.errors import ConfigError
 from sim.request import Outcome, Request, RequestSpec, Submission
 
+Submit = Callable[[RequestSpec], Submission]
+
 # The order of events at one instant; SimPy's own are URGENT = 0 and NORMAL = 1.
 STEP_END = -1
 SCHEDULE = 2
@@ -23,7 +25,8 @@ SCHEDULE = 2
 class Engine:
     """Turns submissions into requests, and the core's answers into events.
 
-    SimPy sees at most one event per engine step, per arrival and per end of a request.
+    SimPy sees at most one event per engine step, per arrival and per end of a request. The clock,
+    ``env.now``, is whole nanoseconds.
 
     prefix_ids : spec -> the identities of its hash blocks (sim.request.PrefixIds)
     on_end : called with each request that ended
@@ -31,12 +34,11 @@ class Engine:
 
     def __init__(
         self,
-        env: simpy.Environment,
         core: EngineCore,
         prefix_ids: Callable[[RequestSpec], Sequence[int]],
         on_end: Callable[[Request], None] = lambda request: None,
     ):
-        self.env = env
+        self.env = simpy.Environment(initial_time=0)
         self.core = core
         self._prefix_ids = prefix_ids
         self._on_end = on_end
@@ -44,6 +46,12 @@ class Engine:
         self._in_flight: Advance | None = None
         self._aborts: list[str] = []
         self._is_scheduled = False
+
+    def run(self, process: Callable[[simpy.Environment, Submit], Any] | None = None) -> None:
+        """Run until no event is left; ``process(env, submit)`` is a workload to start with."""
+        if process is not None:
+            self.env.process(process(self.env, self.submit))
+        self.env.run()
 
     # -- what workloads call -------------------------------------------------------------------
     def submit(self, spec: RequestSpec) -> Submission:

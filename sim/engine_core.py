@@ -183,7 +183,7 @@ class EngineCore:
         self.recorder.request_done(request, outcome, reason)
 
     # -- the end -------------------------------------------------------------------------------
-    def give_up_all(self, now_ns: int) -> list[Request]:
+    def give_up_all(self) -> list[Request]:
         """End what is still there as ``stuck``, with the reason why nothing can go on."""
         left = list(self.scheduler.requests.values())
         pool = self.manager.block_pool

@@ -200,8 +200,6 @@ def simulate(
 def _run(
     assembly: Assembly, progress: Progress, observer: Observer
 ) -> tuple[Recorder, KVCacheManager]:
-    import simpy
-
     from sim.engine import Engine
 
     engine_config = assembly.scenario.engine
@@ -216,13 +214,15 @@ def _run(
         reject_unschedulable=assembly.scenario.scheduler.unschedulable == "reject",
         check_every=engine_config.check_every,
     )
-    env = simpy.Environment(initial_time=0)
-    counter = _Counter(progress, _expected(assembly), env)
-    engine = Engine(env, core, prefix_ids_maker(assembly.layout), counter.ended)
+    counter = _Counter(progress, _expected(assembly))
+    engine = Engine(core, prefix_ids_maker(assembly.layout), counter.ended)
     streams = workloads.Streams(assembly.scenario.seed)
-    env.process(assembly.workload.process(env, engine.submit, streams, assembly.workload_params))
-    _run_to_the_end(env)
-    core.give_up_all(env.now)
+    process, params = assembly.workload.process, assembly.workload_params
+    try:
+        engine.run(lambda env, submit: process(env, submit, streams, params))
+    except workloads.TraceFormatError as error:
+        raise _trace_error(error) from None
+    core.give_up_all()
     check_integrity(manager)
     return recorder, manager
 
@@ -234,13 +234,6 @@ def _expected(assembly: Assembly) -> int | None:
         raise _trace_error(error) from None
 
 
-def _run_to_the_end(env: Any) -> None:
-    try:
-        env.run()
-    except workloads.TraceFormatError as error:
-        raise _trace_error(error) from None
-
-
 def _trace_error(error: workloads.TraceFormatError) -> TraceError:
     return TraceError.one(error.key, error.value, error.allowed)
 
@@ -248,13 +241,12 @@ def _trace_error(error: workloads.TraceFormatError) -> TraceError:
 class _Counter:
     """Counts ended requests for the progress bar."""
 
-    def __init__(self, progress: Progress, total: int | None, env: Any):
+    def __init__(self, progress: Progress, total: int | None):
         self._progress = progress
         self._total = total
-        self._env = env
         self._done = 0
 
     def ended(self, request: Request) -> None:
         """Take one request that ended."""
         self._done += 1
-        self._progress.update(self._done, self._total, self._env.now)
+        self._progress.update(self._done, self._total, request.finish_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import simpy
 
 from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
@@ -36,7 +35,6 @@ class World:
     """An engine on a small pool; every step takes ten nanoseconds."""
 
     def __init__(self, *, num_blocks=100, specs=(), budget=64, reject=True, **limits):
-        self.env = simpy.Environment(initial_time=0)
         self.diary = Diary()
         config = make_kv_cache_config(specs or [full(BLOCK)], num_blocks=num_blocks)
         self.manager = KVCacheManager(config, 1000, BLOCK, BLOCK, max_num_batched_tokens=budget)
@@ -44,14 +42,15 @@ class World:
         self.core = EngineCore(
             scheduler, lambda work: STEP_NS, self.diary, reject_unschedulable=reject, check_every=1
         )
-        self.engine = Engine(self.env, self.core, PrefixIds(BLOCK).of)
+        self.engine = Engine(self.core, PrefixIds(BLOCK).of)
+        self.env = self.engine.env
 
     def submit(self, name, *, prompt=8, output=1, source=None):
         spec = RequestSpec(name, (Span(source or name, 0, prompt),), Span(f"{name}.out", 0, output))
         return self.engine.submit(spec)
 
     def run(self):
-        self.env.run()
+        self.engine.run()
         check_integrity(self.manager)
         return self.diary
 
@@ -206,7 +205,7 @@ def test_unschedulable_request_waits_for_ever_and_is_named_at_the_end():
     world.submit("big", prompt=500, output=5)
     behind = world.submit("behind", prompt=8, output=1)
     world.run()
-    left = world.core.give_up_all(world.env.now)
+    left = world.core.give_up_all()
     # Head-of-line blocking: the small request behind it is stuck too.
     assert [request.request_id for request in left] == ["big", "behind"]
     assert "waiting, 500 tokens, 99 of 99 blocks free" in left[0].reason
@@ -229,7 +228,7 @@ def test_request_that_outgrows_the_whole_pool_ends_the_run_if_it_may_wait():
     world.submit("big", prompt=30, output=20)
     world.run()
     assert world.core.is_hopeless
-    assert [r.outcome for r in world.core.give_up_all(world.env.now)] == ["stuck"]
+    assert [r.outcome for r in world.core.give_up_all()] == ["stuck"]
 
 
 def test_request_id_in_use_is_refused():

@@ -1,0 +1,38 @@
+"""Every step takes the same time, whatever it computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from sim.config import Strict
+from sim.latency.latency_model import LatencyModel
+from sim.latency.work import StepTime, StepWork
+from sim.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from sim.hardware import Hardware
+    from sim.layout.plan import Layout
+    from sim.models import ModelConfig
+
+
+class ConstantParams(Strict):
+    """step_ms [ms]: 20 is a round number for hand calculation, not a measurement."""
+
+    step_ms: Annotated[float, Field(gt=0, le=1e9)] = 20.0
+
+
+def build(
+    params: ConstantParams, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> StepTime:
+    """Return a function that ignores the work. Source: ours, for tests and hand calculation."""
+    step_ns = max(1, round(params.step_ms * NS_PER_MS))
+
+    def step_time(work: StepWork) -> int:
+        return step_ns
+
+    return step_time
+
+
+CONSTANT = LatencyModel("constant", "every step takes step_ms", ConstantParams, build)

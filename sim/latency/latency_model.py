@@ -1,0 +1,30 @@
+"""What a step-time model is: parameters with defaults, and a function that assembles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sim.config import Strict
+from sim.latency.work import StepTime
+
+if TYPE_CHECKING:
+    from sim.hardware import Hardware
+    from sim.layout.plan import Layout
+    from sim.models import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModel:
+    """One entry of ``LATENCY_MODELS``.
+
+    ``build(params, model, hardware, layout)`` returns a ``StepTime``. It must be positive, it must
+    not fall when a step gets more work of any kind, and it must not depend on the order of the
+    requests in a step.
+    """
+
+    name: str
+    summary: str
+    params: type[Strict]
+    build: Callable[[Any, ModelConfig, Hardware, Layout], StepTime]

@@ -1,0 +1,27 @@
+"""What the metrics of a run are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class RunTables:
+    """The tables of one run (columns: ``sim.tables``) and what they do not hold.
+
+    num_blocks counts the null block; kv_memory_bytes is all KV memory. prefix_cache_queries and
+    prefix_cache_hits are vLLM's counters [tokens]: every lookup of a request that was not
+    preempted, also repeated ones (spec/manager.md 5.5).
+    """
+
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    waste: pd.DataFrame
+    num_blocks: int
+    kv_memory_bytes: int
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0

@@ -1,0 +1,41 @@
+"""Which steps of a run of unknown length are sampled, without chance and with bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ThinnedSamples:
+    """At most ``limit`` rows, one of every ``stride`` steps; stride starts at 1 and doubles.
+
+    When a step is due and the table is full, every other row is dropped and the stride doubles, so
+    the rows stay evenly spaced from step 0 on. Which steps remain depends on nothing but the number
+    of steps.
+
+    Invariants: rows are those of steps 0, stride, 2 x stride, ...; len(rows) <= limit.
+
+    Example
+    -------
+    >>> samples = ThinnedSamples(limit=3)
+    >>> for step in range(10):
+    ...     if samples.is_due(step):
+    ...         samples.rows.append(step)
+    >>> samples.rows, samples.stride
+    ([0, 4, 8], 4)
+    """
+
+    def __init__(self, limit: int):
+        if limit < 2:
+            raise ValueError(f"limit is {limit}, must be at least 2")
+        self.limit = limit
+        self.stride = 1
+        self.rows: list[Any] = []
+
+    def is_due(self, step: int) -> bool:
+        """Return whether the caller must append a row for ``step`` now; may drop rows for it."""
+        if step % self.stride:
+            return False
+        if len(self.rows) == self.limit:
+            del self.rows[1::2]
+            self.stride *= 2
+        return step % self.stride == 0

@@ -1,0 +1,56 @@
+"""How long requests waited for their first token, and for each further one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.metrics.metric import nearest_rank
+from sim.metrics.request import tpot_s, ttft_s
+from sim.plots.figure import BLUE, DARK_GREY, VERMILION, Drawable, ResultFigure, say_empty
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINES = ((50, "--"), (99, ":"))
+
+
+def draw(result: Drawable, figure: Figure) -> None:
+    """Draw the share of requests up to each TTFT and TPOT; dashed p50, dotted p99."""
+    left, right = figure.subplots(1, 2, sharey=True)
+    milliseconds = [1000 * value for value in tpot_s(result.tables)]
+    _distribution(left, ttft_s(result.tables), "time to first token", "s", BLUE)
+    _distribution(right, milliseconds, "time per output token", "ms", VERMILION)
+    left.set_ylabel("share of requests")
+    figure.suptitle(f"{result.scenario.model}: latency", x=0.01, ha="left", fontsize=13)
+
+
+def _distribution(axes: Axes, values: list[float], quantity: str, unit: str, colour: str) -> None:
+    axes.set_xlabel(f"{quantity} [{unit}]")
+    axes.set_ylim(0, 1.02)
+    if not values:
+        say_empty(axes, "no request got this far")
+        return
+    _log_axis(axes, min(values), max(values))
+    axes.ecdf(values, color=colour)
+    for percent, style in _LINES:
+        value = nearest_rank(values, percent)
+        text = f"p{percent} = {value:.3g} {unit}"
+        axes.axvline(value, color=DARK_GREY, linestyle=style, linewidth=1.4, label=text)
+    axes.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")
+
+
+def _log_axis(axes: Axes, low: float, high: float) -> None:
+    """Plain numbers at the powers of ten, and at 2 and 5 times these where there is room."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_xscale("log")
+    has_room = high < 30 * low
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if has_room else (1,)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if high == low:
+        axes.set_xlim(low / 2, high * 2)
+
+
+LATENCY = ResultFigure("latency", "distribution of TTFT and TPOT", draw)

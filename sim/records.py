@@ -1,0 +1,114 @@
+"""The Recorder: append-only tables of what happened in a run."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from sim.latency.work import StepWork
+from sim.metrics.run_tables import RunTables
+from sim.metrics.sampling import ThinnedSamples
+from sim.metrics.waste import WastePartition
+from sim.request import Request
+from sim.tables import OUTCOMES, WASTE_COLUMNS, integer_frame, request_frame, step_columns
+
+if TYPE_CHECKING:
+    from sim.core.kv_cache_manager import KVCacheManager
+    from sim.layout.plan import Layout
+    from sim.scheduler.scheduler import Scheduler
+
+
+class Recorder:
+    """Collects one row per step that did something and one per request that ended.
+
+    Columns are declared in ``sim.tables``; ``docs/metrics.md`` explains them. Recording reads the
+    scheduler and the manager and changes neither.
+
+    Parameters
+    ----------
+    layout : its groups, its blocks and its memory
+    waste_samples : most rows of the waste table; every k-th step is sampled, k doubles when full
+
+    Source: ours.
+    """
+
+    def __init__(self, layout: Layout, waste_samples: int = 256):
+        self.partition = WastePartition.of(layout)
+        self.num_steps = 0
+        self._columns = step_columns(len(layout.kv_cache_config.kv_cache_groups))
+        self._steps: array[int] = array("q")
+        self._requests: list[tuple[Any, ...]] = []
+        self._waste = ThinnedSamples(waste_samples)
+
+    def step(
+        self,
+        start_ns: int,
+        end_ns: int,
+        work: StepWork,
+        scheduler: Scheduler,
+        manager: KVCacheManager,
+        num_preempted: int,
+    ) -> None:
+        """Take down one step, after its outputs were applied."""
+        step, pool = self.num_steps, manager.block_pool
+        self._steps.extend(
+            (
+                step,
+                start_ns,
+                end_ns,
+                work.num_prefill_tokens,
+                work.num_decode_tokens,
+                len(scheduler.running),
+                len(scheduler.waiting),
+                num_preempted,
+                pool.get_num_free_blocks(),
+                pool.num_cached_free,
+                *pool.held_by_group,
+            )
+        )
+        if self._waste.is_due(step):
+            sample = self.partition.sample(manager, scheduler.requests)
+            self._waste.rows.append((step, end_ns, *sample))
+        self.num_steps = step + 1
+
+    def request_done(self, request: Request, outcome: str, reason: str | None) -> None:
+        """Take down a request that ended: how, out of ``OUTCOMES``, and why."""
+        if outcome not in OUTCOMES:
+            raise ValueError(f"outcome is {outcome!r}, must be one of {OUTCOMES}")
+        self._requests.append(
+            (
+                request.request_id,
+                request.session_id,
+                ",".join(request.tags) or None,
+                request.arrival_ns,
+                _known(request.first_scheduled_ns),
+                _known(request.first_token_ns),
+                _known(request.finish_ns),
+                request.num_prompt_tokens,
+                request.num_output_tokens,
+                _known(request.num_cached_tokens),
+                request.num_preemptions,
+                outcome,
+                reason,
+            )
+        )
+
+    def tables(self, manager: KVCacheManager) -> RunTables:
+        """Return the tables so far, with the manager's own counters.
+
+        Requests are ordered by arrival; those that arrived at one instant by when they ended.
+        """
+        stats = manager.prefix_cache_stats
+        return RunTables(
+            requests=request_frame(sorted(self._requests, key=lambda row: row[3])),
+            steps=integer_frame(self._steps, self._columns),
+            waste=integer_frame(self._waste.rows, WASTE_COLUMNS),
+            num_blocks=self.partition.num_blocks,
+            kv_memory_bytes=self.partition.kv_memory_bytes,
+            prefix_cache_queries=stats.queries,
+            prefix_cache_hits=stats.hits,
+        )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None

@@ -1,0 +1,111 @@
+"""The result tables: their columns, their types, and their bytes on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = (
+    "remainder",
+    "null_block",
+    "free",
+    "layer_padding",
+    "page_padding",
+    "reusable",
+    "lookahead",
+    "out_of_window",
+    "tail",
+    "live",
+)
+"""The parts of the KV memory, in the order in which a byte's part is decided."""
+
+OUTCOMES = ("finished", "aborted", "rejected", "stuck")
+"""How a request can end; ``stuck`` ones were left when nothing could go on."""
+
+# A type with a capital letter (or "string") holds <NA> where the moment or the text never came.
+REQUEST_COLUMNS = {
+    "request_id": "string",
+    "session_id": "string",
+    "tags": "string",
+    "arrival_ns": "int64",
+    "first_scheduled_ns": "Int64",
+    "first_token_ns": "Int64",
+    "finish_ns": "Int64",
+    "prompt_tokens": "int64",
+    "output_tokens": "int64",
+    "cached_tokens": "Int64",
+    "preemptions": "int64",
+    "outcome": "string",
+    "reason": "string",
+}
+STEP_COLUMNS = (
+    "step",
+    "start_ns",
+    "end_ns",
+    "prefill_tokens",
+    "decode_tokens",
+    "num_running",
+    "num_waiting",
+    "preemptions",
+    "free_blocks",
+    "cached_free_blocks",
+)
+WASTE_COLUMNS = ("step", "time_ns", *PARTS)
+HELD_PREFIX = "held_blocks_g"
+
+
+def step_columns(num_groups: int) -> tuple[str, ...]:
+    """Return the columns of the step table: one of held blocks for each group at the end."""
+    return (*STEP_COLUMNS, *(f"{HELD_PREFIX}{g}" for g in range(num_groups)))
+
+
+def integer_frame(rows: Any, columns: Sequence[str]) -> pd.DataFrame:
+    """Return a table of int64 columns; rows hold n x len(columns) integers, flat or nested."""
+    import numpy as np
+    import pandas as pd
+
+    values = np.array(rows, dtype=np.int64).reshape(-1, len(columns))
+    return pd.DataFrame({name: values[:, i].copy() for i, name in enumerate(columns)})
+
+
+def request_frame(rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
+    """Return the request table from rows in the order of ``REQUEST_COLUMNS``; None is missing."""
+    import pandas as pd
+
+    rows = list(rows)
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * 13
+    typed = zip(REQUEST_COLUMNS.items(), columns, strict=True)
+    return pd.DataFrame({name: pd.array(list(c), dtype=kind) for (name, kind), c in typed})
+
+
+def write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table. Equal tables give equal bytes for one version of pyarrow."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    names = [_plain(pa, field) for field in table.schema]
+    pq.write_table(table.cast(pa.schema(names)), path, compression="zstd", store_schema=False)
+
+
+def _plain(pa: Any, field: Any) -> Any:
+    """Without pandas' own notes, which name versions; text always as ``string``."""
+    return pa.field(field.name, pa.int64() if pa.types.is_integer(field.type) else pa.string())
+
+
+def read_parquet(path: Path, kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Read a table that ``write_parquet`` wrote; columns not in ``kinds`` are int64."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    kinds = kinds or {}
+    columns = {
+        name: pd.array(table.column(name).to_pylist(), dtype=kinds.get(name, "int64"))
+        for name in table.column_names
+    }
+    return pd.DataFrame(columns)

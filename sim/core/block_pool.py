@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import Any
 
-from sim.core.eviction.lru import FreeKVCacheBlockQueue
+from sim.core.eviction import FreeKVCacheBlockQueue, FreeQueue, FreeQueuePolicy
 from sim.errors import InvariantError
 from sim.observer import NULL_OBSERVER, Observer
 
@@ -35,7 +34,7 @@ class BlockPool:
         num_groups: int = 1,
         enable_caching: bool = True,
         observer: Observer = NULL_OBSERVER,
-        free_queue: type = FreeKVCacheBlockQueue,
+        free_queue: FreeQueuePolicy = FreeKVCacheBlockQueue,
     ):
         if num_gpu_blocks < 1:
             raise ValueError(f"a pool needs at least the null block, got {num_gpu_blocks}")
@@ -50,7 +49,7 @@ class BlockPool:
         self.duplicates: list[dict[int, list[int]]] = [{} for _ in range(num_groups)]
         self.held_by_group = [0] * num_groups
         self.cached_free_by_group = [0] * num_groups
-        self.free_block_queue: Any = free_queue(range(1, num_gpu_blocks), num_gpu_blocks)
+        self.free_block_queue: FreeQueue = free_queue(range(1, num_gpu_blocks), num_gpu_blocks)
         self.watched: set[int] = set()
         self.watch_is_stale = False
 
@@ -76,7 +75,7 @@ class BlockPool:
 
         Raises ValueError if n is negative or more than are free; then nothing has changed.
         """
-        blocks: list[int] = self.free_block_queue.popleft_n(n)
+        blocks = self.free_block_queue.popleft_n(n)
         ref_cnt, prefix_id, groups = self.ref_cnt, self.prefix_id, self.group_id
         cached = [b for b in blocks if prefix_id[b] >= 0]
         if cached:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sim.core.attention import get_manager_for_kv_cache_spec
 from sim.core.block_pool import BlockPool
-from sim.core.eviction.lru import FreeKVCacheBlockQueue
+from sim.core.eviction import FreeKVCacheBlockQueue, FreeQueuePolicy
 from sim.core.single_type_kv_cache_manager import NEVER, SingleTypeKVCacheManager
 from sim.errors import ConfigError
 from sim.layout.kv_cache_config import KVCacheConfig
@@ -33,7 +33,7 @@ class CoordinatorSettings:
     use_eagle: bool = False
     retention_interval: int | None = None
     observer: Observer = NULL_OBSERVER
-    free_queue: type = FreeKVCacheBlockQueue
+    free_queue: FreeQueuePolicy = FreeKVCacheBlockQueue
 
 
 class KVCacheCoordinator:

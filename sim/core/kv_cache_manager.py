@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.core.block_pool import BlockPool
-from sim.core.eviction.lru import FreeKVCacheBlockQueue
+from sim.core.eviction import FreeKVCacheBlockQueue, FreeQueuePolicy
 from sim.core.hybrid_kv_cache_coordinator import HybridKVCacheCoordinator
 from sim.core.kv_cache_coordinator import (
     CoordinatorSettings,
@@ -81,7 +81,7 @@ class KVCacheManager:
         watermark: float = 0.0,
         retention_interval: int | None = None,
         observer: Observer = NULL_OBSERVER,
-        free_queue: type = FreeKVCacheBlockQueue,
+        free_queue: FreeQueuePolicy = FreeKVCacheBlockQueue,
         batches_in_flight: int = 1,
     ):
         if watermark < 0:

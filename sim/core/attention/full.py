@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sim.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 
@@ -44,7 +45,7 @@ class FullAttentionManager(SingleTypeKVCacheManager):
         probe = _FIRST_PROBE
         while len(row) < limit:
             start = len(row)
-            found = list(map(get, prefix_ids[start : min(start + probe, limit)]))
+            found: list[Any] = list(map(get, prefix_ids[start : min(start + probe, limit)]))
             if None in found:
                 row += found[: found.index(None)]
                 break

@@ -13,7 +13,7 @@ from sim.observer import NULL_OBSERVER, Observer
 
 JAMBA = {"enable_prefix_caching": True, "mamba_cache_mode": "align"}
 SCENARIOS = {
-    "google--gemma-3-1b-it": {"kv_cache_memory_bytes": "300MiB"},
+    "google--gemma-3-1b-it": {"kv_cache_memory_bytes": "400MiB"},
     "openai--gpt-oss-20b": {"kv_cache_memory_bytes": "1GiB"},
     "ai21labs--Jamba-v0.1": {"kv_cache_memory_bytes": "700MiB", **JAMBA},
 }

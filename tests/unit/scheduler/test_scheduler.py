@@ -200,13 +200,17 @@ def test_abort_frees_and_is_reported_once(implementation):
     assert serving.step().finished_req_ids == []
 
 
-def test_output_of_an_aborted_request_is_dropped(implementation):
+@pytest.mark.parametrize("max_tokens", [1, 2])
+def test_output_of_an_aborted_request_is_dropped(implementation, max_tokens):
+    """An abort may come while the step runs; 6.6 skips what is unknown or already finished."""
     serving = Serving(implementation, [full(4)], num_blocks=20)
-    a = serving.add("a", 5)
+    a = serving.add("a", 5, max_tokens=max_tokens)
     output = serving.scheduler.schedule()
     serving.scheduler.finish_requests(["a"], RequestStatus.FINISHED_ABORTED)
     assert serving.scheduler.update_from_output(output) == []
-    assert a.num_tokens == 5
+    assert (a.num_tokens, a.status) == (5, RequestStatus.FINISHED_ABORTED)
+    assert serving.manager.block_pool.get_num_free_blocks() == 19
+    assert serving.step().finished_req_ids == ["a"]
 
 
 def test_forced_reset_puts_the_running_requests_back_in_order(implementation):
@@ -258,6 +262,30 @@ def test_chunks_end_where_a_state_can_be_kept(implementation, budget, num_tokens
     serving = align_serving(implementation, 4, budget)
     serving.add("a", num_tokens)
     assert serving.steps(len(chunks) + 1) == [{"a": n} for n in [*chunks, 1]]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "eagle", "computed", "num_new", "hint", "result"),
+    [
+        (18, False, 0, 18, 0, 16),
+        (18, False, 0, 10, 0, 8),
+        (18, False, 0, 3, 0, 0),
+        (18, False, 16, 2, 0, 2),
+        (18, False, 4, 7, 0, 4),
+        (18, False, 0, 18, 8, 8),
+        (18, False, 0, 18, 3, 16),
+        (18, True, 0, 18, 0, 12),
+        (18, True, 12, 6, 0, 6),
+        (16, False, 0, 16, 0, 16),
+        (3, False, 0, 3, 0, 3),
+    ],
+)
+def test_split_results(implementation, num_tokens, eagle, computed, num_new, hint, result):
+    manager = make_manager(implementation, [full(4), mamba(4)], num_blocks=20)
+    limits = implementation.SchedulerLimits(8192, 64, 8192)
+    scheduler = implementation.Scheduler(manager, limits, 4, use_eagle=eagle)
+    request = Prefixes(4).request("a", range(num_tokens))
+    assert scheduler.mamba_block_aligned_split(request, computed, num_new, hint) == result
 
 
 def test_a_chunk_that_the_split_reduces_to_nothing_stops_the_queue(implementation):

@@ -1,0 +1,45 @@
+# Everything on a fresh machine with Python 3.11 or later and nothing else.
+# make demo     install, run the main job, show the result
+# make test     install, run the tests
+# make ci       the stages of .ci/stages.py, each within its time budget
+# make lint     ruff: lint and format, no changes made
+# make clean    remove the environment and everything that was built
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := configs/scenarios/gemma_3_27b_multi_turn.yaml
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint ci clean
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Python 3.11 or later is needed: make PYTHON=python3.11 ...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/kvsim layout google--gemma-3-27b-it --kv-cache-memory 20GiB
+	$(BIN)/kvsim run $(DEMO)
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+ci:
+	$(PYTHON) .ci/stages.py
+
+clean:
+	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,49 @@
+"""``kvsim export``: the tables of a result in a form that any program reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sim.cli import consoles
+from sim.cli.runs import find_run
+from sim.errors import ConfigError
+
+TABLES = ("requests", "steps", "waste")
+FORMATS = ("csv",)
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a result, or its run id.")],
+    format_name: Annotated[str, typer.Option("--format", metavar="csv", help="Format.")] = "csv",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files go.  [default: RUN/csv]"),
+    ] = None,
+) -> None:
+    """Write the request, step and waste tables of a result as CSV; print the files' names."""
+    if format_name not in FORMATS:
+        raise ConfigError.unknown("--format", format_name, FORMATS)
+    folder = find_run(run)
+    for path in export_csv(folder, out or folder / "csv"):
+        consoles.show_text(f"{path}\n")
+
+
+def export_csv(folder: Path, target: Path) -> list[Path]:
+    """Write the tables of the result in ``folder`` into ``target``, and return the files.
+
+    A file appears whole or not at all.
+    """
+    from sim.results import RunResult
+
+    result = RunResult.load(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    files = [target / f"{name}.csv" for name in TABLES]
+    for name, path in zip(TABLES, files, strict=True):
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        getattr(result, name).to_csv(temporary, index=False, lineterminator="\n")
+        temporary.replace(path)
+    return files

@@ -1,0 +1,160 @@
+"""The README and the docs say what is true: commands, keys, names, links."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import workloads
+from sim.cli import main, options
+from sim.cli.listing import KINDS
+from sim.config import Scenario
+from sim.latency import LATENCY_MODELS
+from sim.metrics import METRICS
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+MODULES = sorted([*(ROOT / "sim").rglob("*.py"), *(ROOT / "workloads").rglob("*.py")])
+
+CHECKED = re.compile(r"<!-- checked: layout -->\n```console\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"^\$ (kvsim .*)$", re.MULTILINE)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def checked_examples() -> Iterator[tuple[str, list[str]]]:
+    """Each checked command with the lines that the document prints below it."""
+    for path in DOCS:
+        for block in CHECKED.findall(path.read_text(encoding="utf-8")):
+            for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *lines = example.splitlines()
+                yield command, lines
+
+
+EXAMPLES = list(checked_examples())
+
+
+def test_there_are_checked_examples() -> None:
+    assert len(EXAMPLES) >= 6
+
+
+@pytest.mark.parametrize(("command", "lines"), EXAMPLES, ids=[e[0] for e in EXAMPLES])
+def test_printed_layout_is_what_the_command_answers(capsys, command, lines) -> None:
+    arguments, _, number = command.partition(" | tail -")
+    assert main(shlex.split(arguments)[1:]) == 0
+    assert lines == capsys.readouterr().out.splitlines()[-int(number) :]
+
+
+def test_every_command_in_the_docs_has_options_that_exist() -> None:
+    known = {name for option in options.RUN_OPTIONS for name in option.names}
+    known |= {"--json", "--out", "--force", "--verify", "--no-figures", "--print-scenario"}
+    known |= {"--quiet", "--format"}
+    switches = {f"--no-{n[2:]}" for o in options.RUN_OPTIONS if o.kind == "switch" for n in o.names}
+    for path in DOCS:
+        for command in COMMAND.findall(path.read_text(encoding="utf-8")):
+            used = {word.split("=")[0] for word in shlex.split(command) if word.startswith("--")}
+            assert used <= known | switches, f"{path.name}: {command}"
+
+
+def test_every_kind_of_list_and_every_exit_code_is_documented() -> None:
+    text = text_of("docs/cli.md")
+    assert all(f"`{kind}`" in text for kind in KINDS)
+    assert all(f"| {code} |" in text for code in (0, 1, 2, 130, 141))
+
+
+# -- scenario.md ------------------------------------------------------------------------------
+SCENARIO = text_of("docs/scenario.md")
+
+
+def rows_of(section: str) -> dict[str, str]:
+    """Key and last line of each table row in a section of scenario.md."""
+    part = SCENARIO.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return {m[1]: m[0] for m in re.finditer(r"^\| `(\w+)` \|.*$", part, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("section", ["Top level", "cache", "scheduler", "engine"])
+def test_scenario_document_names_every_field_and_no_other(section: str) -> None:
+    model = Scenario if section == "Top level" else type(Scenario.model_fields[section].default)
+    assert list(rows_of(section)) == list(model.model_fields)
+
+
+@pytest.mark.parametrize("section", ["cache", "scheduler", "engine"])
+def test_defaults_in_the_scenario_document_are_those_of_the_code(section: str) -> None:
+    default = Scenario.model_fields[section].default
+    for key, row in rows_of(section).items():
+        cells = [cell.strip().strip("`") for cell in row.strip("|").split("|")]
+        shown = cells[2]
+        value = getattr(default, key)
+        assert shown == ("60GiB" if value == 60 * 2**30 else json.dumps(value).strip('"'))
+
+
+@pytest.mark.parametrize(
+    "table", [LATENCY_MODELS, workloads.WORKLOADS], ids=["latency", "workload"]
+)
+def test_scenario_document_names_every_parameter_of_a_plug_in(table) -> None:
+    rows = rows_of("latency and workload")
+    for name, entry in table.items():
+        for parameter, field in entry.params.model_fields.items():
+            assert f"`{parameter}`" in rows[name]
+            if isinstance(field.default, int | float | str) and not isinstance(field.default, bool):
+                shown = str(field.default)
+                assert f"`{parameter}` ({shown})" in rows[name].replace("(`", "(").replace(
+                    "`)", ")"
+                )
+
+
+def test_yaml_in_the_scenario_document_is_a_scenario() -> None:
+    from sim.scenario_file import parse_yaml, scenario_from
+
+    blocks = re.findall(r"```yaml\n(.*?)```", SCENARIO, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        assert scenario_from({}, parse_yaml(block, "docs")).model
+        assert yaml.safe_load(block)
+
+
+# -- everything else ----------------------------------------------------------------------------
+def test_metrics_document_names_every_metric() -> None:
+    text = text_of("docs/metrics.md")
+    assert [name for name in METRICS if name not in text] == []
+
+
+def test_readme_is_at_most_120_lines() -> None:
+    assert len(text_of("README.md").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_links_and_named_files_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        assert target.startswith("http") or (path.parent / target).exists(), target
+    for name in re.findall(r"`((?:sim|workloads|configs|docs|tests)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_tables_named_in_the_docs_exist() -> None:
+    named = set(re.findall(r"`([A-Z_]{6,})` in `((?:sim|workloads)/[\w/]+)/__init__\.py`",
+                           text_of("docs/adding.md")))  # fmt: skip
+    assert len(named) >= 7
+    for table, package in named:
+        assert hasattr(importlib.import_module(package.replace("/", ".")), table), (table, package)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_examples_in_docstrings_are_true(path: Path) -> None:
+    if ">>> " not in path.read_text(encoding="utf-8"):
+        return
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    module = importlib.import_module(name)
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    assert doctest.testmod(module, optionflags=flags).failed == 0

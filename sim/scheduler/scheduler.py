@@ -252,12 +252,14 @@ class Scheduler:
     def update_from_output(self, output: SchedulerOutput) -> list[Request]:
         """Append one token to each request that is computed up to its end; return the finished.
 
-        Mutates ``output.first_tokens``. Source: spec/manager.md 6.6.
+        A request that was ended since the step was scheduled is passed over; one that was
+        preempted since then still gets its token. Mutates ``output.first_tokens``.
+        Source: spec/manager.md 6.6.
         """
         finished: list[Request] = []
         max_model_len = self.limits.max_model_len
-        for request, _, _ in output.scheduled:
-            if request.num_computed_tokens < request.num_tokens:
+        for request, computed, num_new in output.scheduled:
+            if computed + num_new < request.num_tokens or request.request_id not in self.requests:
                 continue
             request.num_tokens = num_tokens = request.num_tokens + 1
             num_output = num_tokens - request.num_prompt_tokens
@@ -267,6 +269,7 @@ class Scheduler:
                 self._finish(request, RequestStatus.FINISHED_LENGTH_CAPPED)
                 finished.append(request)
         if finished:
+            self.waiting.remove_requests(finished)
             self._drop_finished()
         return finished
 

@@ -1,6 +1,7 @@
 # Everything on a fresh machine with Python 3.11 or later and nothing else.
 # make demo     install, run the main job, show the result
-# make test     install, run the tests
+# make test     install, run the tests, all but the slow ones
+# make slow     the slow tests: whole public traces (skipped where ../shared/traces is absent)
 # make ci       the stages of .ci/stages.py, each within its time budget
 # make lint     ruff: lint and format, no changes made
 # make clean    remove the environment and everything that was built
@@ -12,7 +13,7 @@ DEMO := configs/scenarios/gemma_3_27b_multi_turn.yaml
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint ci clean
+.PHONY: demo test slow lint ci clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -32,7 +33,10 @@ demo: $(VENV)/.installed
 	$(BIN)/kvsim run $(DEMO)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -15,6 +15,7 @@ STAGES = [
     # name, budget in seconds, command
     ("test", 180, ["make", "test"]),
     ("wheel", 120, [sys.executable, ".ci/wheel.py"]),
+    ("slow", 1000, ["make", "slow"]),
 ]
 
 

@@ -257,10 +257,12 @@ class Scheduler:
         Source: spec/manager.md 6.6.
         """
         finished: list[Request] = []
-        max_model_len = self.limits.max_model_len
+        max_model_len, requests = self.limits.max_model_len, self.requests
         for request, computed, num_new in output.scheduled:
-            if computed + num_new < request.num_tokens or request.request_id not in self.requests:
+            if computed + num_new < request.num_tokens:
                 continue
+            if requests.get(request.request_id) is not request:
+                continue  # ended since; its id may be in use again
             request.num_tokens = num_tokens = request.num_tokens + 1
             num_output = num_tokens - request.num_prompt_tokens
             if num_output == 1:

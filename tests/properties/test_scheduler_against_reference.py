@@ -143,6 +143,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.abort(choices)
         self.update(outputs)
 
+    def step_with_a_reset_in_it(self, choices):
+        outputs = [scheduler.schedule() for scheduler in self.schedulers]
+        self.check_step(*outputs)
+        self.reset(choices)
+        self.update(outputs)
+
     def update(self, outputs):
         finished = [
             names(scheduler.update_from_output(output))
@@ -218,7 +224,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.schedulers[1].reset_prefix_cache() is True
 
 
-CALLS = ["step"] * 16 + ["a_request_comes"] * 8 + ["step_with_an_abort_in_it", "abort", "reset"]
+CALLS = (
+    ["step"] * 16
+    + ["a_request_comes"] * 8
+    + ["step_with_an_abort_in_it", "step_with_a_reset_in_it", "abort", "reset"]
+)
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = machine_settings(110, 8)
+TestScheduler.settings = machine_settings(170, 8)

@@ -9,10 +9,21 @@ from sim.layout.kv_cache_config import KVCacheConfig
 from sim.layout.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
 from sim.observer import Observer
 from sim.request import Request
-from tests.reference.attention import MANAGERS, SingleTypeManager
+from tests.reference.attention import (
+    FullAttentionManager,
+    SingleTypeManager,
+    SlidingWindowManager,
+)
+from tests.reference.mamba import MambaManager
 from tests.reference.pool import BlockPool
 
 Rows = tuple[list[int], ...]
+
+MANAGERS: dict[type[KVCacheSpec], type[SingleTypeManager]] = {
+    FullAttentionSpec: FullAttentionManager,
+    SlidingWindowSpec: SlidingWindowManager,
+    MambaSpec: MambaManager,
+}
 
 
 def coarse(prefix_ids: Sequence[int], hash_block_size: int, block_size: int) -> list[int]:

@@ -166,8 +166,9 @@ class Scheduler:
     # -- after the step -----------------------------------------------------------------
     def update_from_output(self, output: SchedulerOutput) -> list[Request]:
         finished = []
-        for request, _, _ in output.scheduled:
-            if request.status.is_finished or request.num_computed_tokens != request.num_tokens:
+        for request, computed, num_new in output.scheduled:
+            # A request that was preempted since the step was scheduled still gets its token.
+            if request.status.is_finished or computed + num_new != request.num_tokens:
                 continue
             request.num_tokens += 1
             if request.num_output_tokens == 1:

@@ -259,7 +259,9 @@ class TestErrors:
         error = refused(MooncakeParams(path=path, block_size=4))
         assert (error.line, error.allowed) == (2, "UTF-8 text")
 
-    @pytest.mark.parametrize("content", [b"", b"\n \n", gzip.compress(b""), lzma.compress(b"\n")])
+    @pytest.mark.parametrize(
+        "content", [b"", b"\n \n", gzip.compress(b"", mtime=0), lzma.compress(b"\n")]
+    )
     def test_an_empty_file(self, tmp_path, content):
         path = tmp_path / "t.jsonl"
         path.write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -106,7 +107,10 @@ def _problem(model: type[BaseModel], error: Any, prefix: str) -> Problem:
         return Problem(key, error["input"], f"known: {', '.join(known)}", nearest(path[-1], known))
     if error["type"] == "missing":
         return Problem(key, "missing", "a value is needed")
-    return Problem(key, error["input"], _allowed(error["msg"]))
+    suggestion = None
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        suggestion = nearest(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    return Problem(key, error["input"], _allowed(error["msg"]), suggestion)
 
 
 def _section(model: type[BaseModel], path: list[str]) -> type[BaseModel]:

@@ -30,6 +30,14 @@ def span_s(tables: RunTables) -> float | None:
     return (int(end) - int(begin)) / NS_PER_S
 
 
+def drain_time_s(tables: RunTables) -> float | None:
+    """Seconds from the last arrival to the end of the last step: how long a backlog took."""
+    if not len(tables.requests) or not len(tables.steps):
+        return None
+    last, end = tables.requests["arrival_ns"].max(), tables.steps["end_ns"].max()
+    return (int(end) - int(last)) / NS_PER_S
+
+
 def per_second(amount: float, tables: RunTables) -> float | None:
     """Return an amount over the span of the run, or None if the span is empty."""
     seconds = span_s(tables)
@@ -123,6 +131,7 @@ REQUEST_METRICS = [
     Metric("requests_submitted", "requests", "size of R", submitted),
     *map(count, OUTCOMES),
     Metric("span_s", "s", "T", span_s),
+    Metric("drain_time_s", "s", "T - (last a - first a)", drain_time_s),
     Metric("request_throughput", "requests/s", "finished requests / T", request_throughput),
     Metric("output_throughput", "tokens/s", "sum of o over R / T", output_throughput),
     Metric(

@@ -22,7 +22,7 @@ def busy_ns(tables: RunTables) -> int:
 
 
 def utilisation(tables: RunTables) -> float | None:
-    """Share of the span in which a step was running; 1 means saturated."""
+    """Share of the span in which a step was running; 1 means that the engine never idled."""
     span = span_s(tables)
     return busy_ns(tables) / NS_PER_S / span if span else None
 

@@ -79,6 +79,7 @@ ONE = {
     ("name", "expected"),
     [
         ("span_s", 0.050),  # from 10 ms to 60 ms
+        ("drain_time_s", 0.050),  # the only arrival, at 10 ms, to 60 ms
         ("ttft_mean_s", 0.020),
         ("ttft_p99_s", 0.020),
         ("tpot_p50_s", 0.010),  # 30 ms for 3 tokens after the first

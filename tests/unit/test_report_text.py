@@ -55,7 +55,7 @@ def test_summary_names_the_facts_of_a_run():
         "looked up 300 tokens vllm:prefix_cache_queries",
         "preemptions 2 vllm:num_preemptions",
         "KV cache usage 60.0 %, at most 60.0 % vllm:kv_cache_usage_perc",
-        "utilisation 100.0 % of the time in a step",
+        "utilisation 100.0 % of the time in a step; 60.0 ms from the last arrival to the end",
         "live 600 B 60.0 % 600 B",
         "free 400 B 40.0 % 400 B",
     ]:

@@ -76,6 +76,18 @@ class Plugin(Strict):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+class LatencyPlugin(Plugin):
+    """The step-time model."""
+
+    name: str = "roofline"
+
+
+class WorkloadPlugin(Plugin):
+    """Where the requests come from."""
+
+    name: str = "multi_turn"
+
+
 class Scenario(Strict):
     """Everything a run depends on. The same scenario and seed give the same bytes."""
 
@@ -84,8 +96,8 @@ class Scenario(Strict):
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     engine: EngineConfig = EngineConfig()
-    latency: Plugin = Plugin(name="roofline")
-    workload: Plugin = Plugin(name="multi_turn")
+    latency: LatencyPlugin = LatencyPlugin()
+    workload: WorkloadPlugin = WorkloadPlugin()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
@@ -123,4 +135,6 @@ def _section(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
 
 def _allowed(message: str) -> str:
     text = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    if text.startswith("a valid dictionary or instance of"):
+        return "a mapping of keys to values"
     return text.removeprefix("Input ")

@@ -1,0 +1,79 @@
+"""What an engine refuses at start-up, and what it would not notice but a user should."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.config import Scenario, SchedulerConfig
+from sim.errors import ConfigError, Problem
+from sim.layout.block_size import check_align
+from sim.units import format_bytes
+
+if TYPE_CHECKING:
+    from sim.hardware import Hardware
+    from sim.layout.plan import Layout
+    from sim.models import ModelConfig
+
+
+def check_startup(scenario: Scenario, layout: Layout) -> None:
+    """Raise ConfigError where vLLM 0.25.1 would not start with these settings.
+
+    Source: vLLM 0.25.1 ``SchedulerConfig``, asked as a black box; spec/layout.md 10.3 (align).
+    """
+    scheduler = scenario.scheduler
+    if scheduler.async_scheduling:
+        allowed = "false: asynchronous scheduling does not exist yet"
+        raise ConfigError.one("scheduler.async_scheduling", True, allowed)
+    problems = _budget_problems(scheduler, layout.limits.max_model_len)
+    if problems:
+        raise ConfigError(problems)
+    if layout.mamba_cache_mode == "align":
+        check_align(
+            layout.block_size,
+            scheduler.max_num_batched_tokens,
+            scheduler.long_prefill_token_threshold,
+            enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        )
+
+
+def _budget_problems(scheduler: SchedulerConfig, max_model_len: int) -> list[Problem]:
+    key, budget = "scheduler.max_num_batched_tokens", scheduler.max_num_batched_tokens
+    problems = []
+    if budget < scheduler.max_num_seqs:
+        allowed = f"at least max_num_seqs ({scheduler.max_num_seqs})"
+        problems.append(Problem(key, budget, allowed))
+    if budget < max_model_len and not scheduler.enable_chunked_prefill:
+        allowed = f"at least max_model_len ({max_model_len}) without chunked prefill"
+        problems.append(Problem(key, budget, allowed))
+    return problems
+
+
+def startup_notes(
+    scenario: Scenario, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> list[str]:
+    """Return remarks on a scenario that runs but may not mean what its author thinks."""
+    notes = []
+    # Two bytes unless the step-time model is told otherwise; the same number prices a step.
+    per_parameter = scenario.latency.params.get("weight_bytes_per_parameter") or model.dtype_bytes
+    weights = round(model.dims.num_parameters_total * per_parameter)
+    memory = layout.settings.kv_cache_memory_bytes
+    if weights + memory > hardware.memory_bytes:
+        notes.append(
+            f"{format_bytes(weights)} of weights ({per_parameter:g} bytes per parameter) and "
+            f"{format_bytes(memory)} of KV memory do not fit the "
+            f"{format_bytes(hardware.memory_bytes)} of {hardware.name}"
+        )
+    if not layout.enable_prefix_caching:
+        notes += _without_caching(scenario, model)
+    elif not model.has_recurrent and scenario.cache.mamba_cache_mode not in (None, "none"):
+        notes.append("mamba_cache_mode has no effect: the model has no recurrent layers")
+    return notes
+
+
+def _without_caching(scenario: Scenario, model: ModelConfig) -> list[str]:
+    notes = []
+    if scenario.cache.prefix_cache_retention_interval is not None:
+        notes.append("prefix_cache_retention_interval has no effect without prefix caching")
+    if scenario.cache.mamba_cache_mode == "align" and model.has_recurrent:
+        notes.append("mamba_cache_mode align has no effect without --enable-prefix-caching")
+    return notes

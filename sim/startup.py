@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from sim.models import ModelConfig
 
 
+MAX_NUM_BLOCKS = 1 << 27
+"""A block takes some 60 bytes of this program's memory: 8 GB."""
+
+
 def check_startup(scenario: Scenario, layout: Layout) -> None:
     """Raise ConfigError where vLLM 0.25.1 would not start with these settings.
 
     Source: vLLM 0.25.1 ``SchedulerConfig``, asked as a black box; spec/layout.md 10.3 (align).
     """
     scheduler = scenario.scheduler
+    num_blocks = layout.kv_cache_config.num_blocks
+    if num_blocks > MAX_NUM_BLOCKS:
+        allowed = f"a pool of at most {MAX_NUM_BLOCKS:,} blocks can be simulated"
+        raise ConfigError.one("cache", f"{num_blocks:,} blocks", allowed)
     if scheduler.async_scheduling:
         allowed = "false: asynchronous scheduling does not exist yet"
         raise ConfigError.one("scheduler.async_scheduling", True, allowed)
@@ -63,17 +71,21 @@ def startup_notes(
             f"{format_bytes(memory)} of KV memory do not fit the "
             f"{format_bytes(hardware.memory_bytes)} of {hardware.name}"
         )
-    if not layout.enable_prefix_caching:
-        notes += _without_caching(scenario, model)
-    elif not model.has_recurrent and scenario.cache.mamba_cache_mode not in (None, "none"):
-        notes.append("mamba_cache_mode has no effect: the model has no recurrent layers")
-    return notes
+    return notes + _without_effect(scenario, model, layout)
 
 
-def _without_caching(scenario: Scenario, model: ModelConfig) -> list[str]:
-    notes = []
-    if scenario.cache.prefix_cache_retention_interval is not None:
-        notes.append("prefix_cache_retention_interval has no effect without prefix caching")
-    if scenario.cache.mamba_cache_mode == "align" and model.has_recurrent:
-        notes.append("mamba_cache_mode align has no effect without --enable-prefix-caching")
-    return notes
+def _without_effect(scenario: Scenario, model: ModelConfig, layout: Layout) -> list[str]:
+    """Name settings that the engine takes and ignores."""
+    cache, is_cached = scenario.cache, layout.enable_prefix_caching
+    reasons = []
+    if cache.prefix_cache_retention_interval is not None and not is_cached:
+        reasons.append(("prefix_cache_retention_interval", "prefix caching is off"))
+    if cache.mamba_cache_mode == "align" and not model.has_recurrent:
+        reasons.append(("mamba_cache_mode", "the model has no recurrent layers"))
+    elif cache.mamba_cache_mode == "align" and not is_cached:
+        reasons.append(("mamba_cache_mode", "prefix caching is off (--enable-prefix-caching)"))
+    if cache.mamba_block_size is not None and not model.has_recurrent:
+        reasons.append(("mamba_block_size", "the model has no recurrent layers"))
+    elif cache.mamba_block_size is not None and layout.mamba_cache_mode == "align":
+        reasons.append(("mamba_block_size", "mode align takes attention's block size"))
+    return [f"{key} has no effect: {reason}" for key, reason in reasons]

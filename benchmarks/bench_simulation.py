@@ -91,12 +91,16 @@ def trace_rows(trace: str, num_requests: int, repeats: int) -> Iterable[dict[str
 
 
 def growth_rows(sizes: Iterable[int], repeats: int) -> Iterable[dict[str, Any]]:
-    """The stationary multi-turn workload, longer and longer."""
+    """The stationary multi-turn workload, longer and longer: 32 sessions at a time."""
+    arrival = {"kind": "closed", "concurrency": 32}
     for size in sizes:
         data = {
             "model": "openai--gpt-oss-20b",
             "cache": {"kv_cache_memory_bytes": "4GiB"},
-            "workload": {"name": "multi_turn", "params": {"num_requests": size}},
+            "workload": {
+                "name": "multi_turn",
+                "params": {"num_requests": size, "arrival": arrival},
+            },
         }
         yield row("growth", validated(Scenario, data), size, repeats)
 

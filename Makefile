@@ -1,6 +1,6 @@
 # Everything on a fresh machine with Python 3.11 or later and nothing else.
-# make demo     install, run the main job, show the result
-# make test     install, run the tests, all but the slow ones
+# make demo     install, run the main job, show the result: about a minute on two cores
+# make test     install, run the tests, all but the slow ones: about two minutes on two cores
 # make slow     the slow tests: whole public traces (skipped where ../shared/traces is absent)
 # make ci       the stages of .ci/stages.py, each within its time budget
 # make lint     ruff: lint and format, no changes made

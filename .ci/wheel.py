@@ -18,6 +18,7 @@ CHECKS = [
     (["--version"], "kvsim "),
     (["list", "models"], "google--gemma-3-27b-it"),
     (["list", "hardware"], "h100-80gb"),
+    (["run", "gemma_3_27b_multi_turn", "--print-scenario"], "name: multi_turn"),
     (
         ["layout", "google/gemma-3-27b-it", "--kv-cache-memory", "20GiB"],
         "GPU KV cache size: 184,270 tokens",

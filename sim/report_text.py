@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.memory import fullest, mean_bytes
 from sim.tables import OUTCOMES, PARTS
-from sim.units import format_bytes
+from sim.units import GIB, KIB, MIB, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from sim.config import Scenario
     from sim.results import RunResult
 
 _LATENCIES = {
@@ -30,7 +32,7 @@ def summary_renderables(result: RunResult) -> list[RenderableType]:
         _table(f"Run {result.run_id}", ("", ""), _run_rows(result)),
         _table("Latency", ("", *_STATISTICS), _latency_rows(result), right_from=1),
         _table("Cache and engine", ("", "", "vLLM's name"), _engine_rows(result)),
-        _table("KV memory", ("part", "mean", "", "fullest"), _memory_rows(result), right_from=1),
+        _table("KV memory", _memory_headers(result), _memory_rows(result), right_from=1),
     ]
 
 
@@ -89,7 +91,7 @@ def _run_rows(result: RunResult) -> list[tuple[str, str]]:
     scenario, metrics = result.scenario, result.metrics
     return [
         ("model", f"{scenario.model} on {scenario.hardware}, step times: {scenario.latency.name}"),
-        ("workload", f"{scenario.workload.name}, seed {scenario.seed}"),
+        ("workload", ", ".join((*_workload_parts(scenario), f"seed {scenario.seed}"))),
         ("layout", _layout_text(result)),
         ("prefix caching", _caching_text(result)),
         ("requests", _requests_text(result)),
@@ -97,6 +99,34 @@ def _run_rows(result: RunResult) -> list[tuple[str, str]]:
         ("utilisation", _utilisation_text(metrics)),
         ("throughput", _throughput_text(result)),
     ]
+
+
+def _workload_parts(scenario: Scenario) -> Iterable[str]:
+    """Name, trace file and arrivals: what tells two runs of one workload apart."""
+    params = scenario.workload.params
+    yield scenario.workload.name
+    if isinstance(params.get("path"), str):
+        yield PurePath(params["path"]).name
+    if isinstance(params.get("arrival"), Mapping):
+        yield arrival_text(params["arrival"])
+
+
+def arrival_text(arrival: Mapping[str, Any]) -> str:
+    """Return how requests or sessions arrive, the rate as it is after ``arrival_scale``.
+
+    >>> arrival_text({"kind": "poisson", "rate_per_s": 0.8, "arrival_scale": 0.5})
+    'poisson arrivals at 0.4/s'
+    >>> arrival_text({"kind": "closed", "concurrency": 16})
+    'closed loop of 16'
+    """
+    kind, scale = arrival.get("kind"), arrival.get("arrival_scale") or 1
+    if kind == "closed":
+        return f"closed loop of {arrival.get('concurrency')}"
+    if arrival.get("rate_per_s"):
+        text = f"{kind} arrivals at {arrival['rate_per_s'] * scale:g}/s"
+        burstiness = arrival.get("burstiness")
+        return f"{text}, burstiness {burstiness:g}" if burstiness is not None else text
+    return f"arrivals: {kind}" if scale == 1 else f"arrivals: {kind}, {scale:g} times as fast"
 
 
 def _layout_text(result: RunResult) -> str:
@@ -110,8 +140,10 @@ def _layout_text(result: RunResult) -> str:
 
 
 def _caching_text(result: RunResult) -> str:
-    if result.layout["settings"]["enable_prefix_caching"]:
-        return "on"
+    settings = result.layout["settings"]
+    if settings["enable_prefix_caching"]:
+        mode = settings.get("mamba_cache_mode") or "none"
+        return "on" if mode == "none" else f"on, Mamba cache mode {mode}"
     return "off (--enable-prefix-caching turns it on)"
 
 
@@ -169,14 +201,35 @@ def _engine_rows(result: RunResult) -> list[tuple[str, str, str]]:
     ]
 
 
+_UNITS = ((GIB, "GiB", 3), (MIB, "MiB", 2), (KIB, "KiB", 1), (1, "B", 0))
+
+
+def _memory_unit(result: RunResult) -> tuple[int, str, int]:
+    """Bytes, name and decimals of the largest unit that the whole KV memory fills."""
+    memory = result.tables.kv_memory_bytes
+    return next((unit for unit in _UNITS if memory >= unit[0]), _UNITS[-1])
+
+
+def _memory_headers(result: RunResult) -> tuple[str, ...]:
+    unit = _memory_unit(result)[1]
+    return "part", f"mean [{unit}]", "share", f"fullest sample [{unit}]"
+
+
 def _memory_rows(result: RunResult) -> list[tuple[str, str, str, str]]:
-    """Parts that held anything: mean over time, its share, and at the fullest sample."""
+    """Parts that held anything: mean while steps run, its share, and at the fullest sample."""
     at_fullest = fullest(result.tables) or dict.fromkeys(PARTS, 0)
+    size, _, digits = _memory_unit(result)
     rows = []
     for part in reversed(PARTS):
         mean = mean_bytes(result.tables, part)
         if mean or at_fullest[part]:
             share = share_text(result.metrics[f"waste_share_{part}"])
-            sizes = format_bytes(round(mean or 0)), share, format_bytes(at_fullest[part])
-            rows.append((part.replace("_", " "), *sizes))
+            sizes = [_decimal(n / size, digits) for n in (mean or 0, at_fullest[part])]
+            rows.append((part.replace("_", " "), sizes[0], share, sizes[1]))
     return rows
+
+
+def _decimal(value: float, digits: int) -> str:
+    """What is there but too little to show is not 0."""
+    least = 10**-digits
+    return f"< {least:.{digits}f}" if 0 < value < least / 2 else f"{value:,.{digits}f}"

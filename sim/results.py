@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,13 +124,32 @@ class RunResult:
         write_json(self.layout, folder / "layout.json")
         write_json(self.provenance, folder / "provenance.json")
         if figures:
-            from sim.plots import save_figures
+            from sim.plots import draw_figures
 
-            save_figures(self, folder / "figures")
+            draw_figures(self, folder / "figures")
         names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
         files = sorted(names | {"summary.json"})
         write_json({**self.summary(), "files": files}, folder / "summary.json")
         return files
+
+    def add_figures(self, folder: Path | str) -> bool:
+        """Draw the figures into ``folder``, which holds this result; False if they are there.
+
+        The folder is then the one that ``save`` with figures would have written. A kill leaves a
+        complete result, with all figures or with none that it names.
+        """
+        from sim.plots import figure_files, save_figures
+
+        folder = Path(folder).resolve()
+        summary = _read_json(folder / "summary.json")
+        names = {f"figures/{name}" for name in figure_files()}
+        if names <= set(summary["files"]):
+            return False
+        save_figures(self, folder / "figures")
+        new = folder / f".summary.json.{os.getpid()}"
+        write_json({**summary, "files": sorted({*summary["files"], *names})}, new)
+        new.replace(folder / "summary.json")
+        return True
 
     @classmethod
     def load(cls, folder: Path | str) -> RunResult:

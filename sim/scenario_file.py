@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from sim.config import Scenario, validated
-from sim.errors import ConfigError
+from sim.configs_dir import configs_dir
+from sim.errors import ConfigError, nearest
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_DEPTH = 32
@@ -28,19 +29,70 @@ _SCALARS = {
 }
 
 
-def load_scenario(path: str | Path) -> dict[str, Any]:
+def load_scenario(name_or_path: str | Path) -> dict[str, Any]:
     """Return the plain data of a scenario file, its keys not yet checked.
+
+    A file that is there is read; other text without ``/`` and ``.yaml`` is the name of a scenario
+    that comes with the project.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, is not UTF-8 text, is larger than 256 KiB, or is not one mapping
-        in YAML without aliases, tags and repeated keys. The key is ``file:line``.
+        Unknown name or no such file (the nearest one is suggested); the file cannot be read, is
+        not UTF-8 text, is larger than 256 KiB, or is not one mapping in YAML without aliases, tags
+        and repeated keys. The key is ``file:line``.
     """
-    data = parse_yaml(read_text(Path(path)), str(path))
+    path = find_scenario(name_or_path)
+    data = parse_yaml(read_text(path), str(name_or_path))
     if not isinstance(data, dict):
-        raise ConfigError.one(str(path), data, "a mapping of keys to values")
+        raise ConfigError.one(str(name_or_path), data, "a mapping of keys to values")
     return data
+
+
+def known_scenarios() -> list[str]:
+    """Return the names of the scenarios that come with the project, sorted."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def scenario_summary(name: str) -> str:
+    """Return what the first line of a scenario that comes with the project says about it."""
+    return read_text(find_scenario(name)).partition("\n")[0].lstrip("# ")
+
+
+def find_scenario(name_or_path: str | Path) -> Path:
+    """Return the file of a scenario, by name or path; ConfigError if there is none."""
+    path, name = Path(name_or_path), str(name_or_path)
+    if path.exists():
+        return path
+    if "/" in name or path.suffix in (".yaml", ".yml"):
+        raise missing_file("SCENARIO", path)
+    if name not in known_scenarios():
+        raise ConfigError.unknown("SCENARIO", name, known_scenarios())
+    return _folder() / f"{name}.yaml"
+
+
+def _folder() -> Path:
+    return configs_dir() / "scenarios"
+
+
+def missing_file(key: str, path: Path) -> ConfigError:
+    """Return the error for a file that is not there; the nearest name in its folder is suggested.
+
+    A folder that is not there is said instead.
+    """
+    if not path.parent.is_dir():
+        return ConfigError.one(key, str(path), f"a file that exists: no folder {path.parent}")
+    # Files of one kind end alike; what stands before the dot must be near too.
+    stem = _before_dot(path.name)
+    names = [p.name for p in path.parent.iterdir() if nearest(stem, [_before_dot(p.name)])]
+    close = nearest(path.name, names)
+    return ConfigError.one(
+        key, str(path), "a file that exists", str(path.with_name(close)) if close else None
+    )
+
+
+def _before_dot(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def read_text(path: Path) -> str:

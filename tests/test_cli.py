@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import sim
 from sim.cli import main, options
 from sim.cli.layout import layout_settings
+from sim.cli.listing import KINDS
 from sim.config import CacheConfig, EngineConfig, Scenario, SchedulerConfig
 from sim.errors import ConfigError
 from sim.scenario_file import parse_yaml, scenario_from
@@ -54,8 +55,9 @@ WRONG = {
     "layuot": ["kvsim: layuot: known: layout,", "did you mean layout?"],
     "--versoin": ["kvsim: --versoin: an option of kvsim", "did you mean --version?"],
     "layout": ["MODEL: missing: a value is needed"],
-    "layout a b": ["kvsim layout: b: see kvsim layout --help"],
+    "layout a b": ["kvsim layout: b: one argument too many, see kvsim layout --help"],
     "layout m --blok-size 3": ["kvsim layout: --blok-size:", "did you mean --block-size?"],
+    "run --model m --format x": ["--format: an option of kvsim run (see its --help)\n"],
     "layout m --block-size": ["--block-size: missing: a value is needed"],
     "layout gemma-3-27b-it": ["model: gemma-3-27b-it: known:", "mean google--gemma-3-27b-it?"],
     "layout google/gemma-3-27b-it --block-size 1.5": ["--block-size: 1.5: a valid integer"],
@@ -63,8 +65,9 @@ WRONG = {
     "layout google/gemma-3-27b-it --kv-cache-memory 20Gb5": ["--kv-cache-memory: 20Gb5: a number"],
     "layout google/gemma-3-27b-it --grouping vlm": ["--grouping: vlm:", "did you mean vllm?"],
     "list modles": ["kvsim list: modles: known: models", "did you mean models?"],
-    "run": ["kvsim run: no scenario: a SCENARIO.yaml, or --model MODEL"],
-    "run none.yaml": ["file: none.yaml: a file that can be read (No such file or directory)"],
+    "run": ["kvsim run: no scenario: a SCENARIO, or --model MODEL"],
+    "run none.yaml": ["SCENARIO: none.yaml: a file that exists"],
+    "run gemma_3_27b_multiturn": ["SCENARIO: gemma_3_27b_multiturn: known:", "multi_turn?"],
     "run --quiet=3": ["--quiet: a value: no value"],
     "run --model m --workload-param x": ["--workload-param: x: KEY=VALUE"],
     "run --model m --workload-param =1": ["--workload-param: =1: KEY=VALUE"],
@@ -75,9 +78,16 @@ WRONG = {
     "run --model google/gemma-3-27b-it --hardware h10": ["h10: known:", "did you mean h100-80gb?"],
     "run --model google/gemma-3-27b-it --latency rofline": ["rofline", "did you mean roofline?"],
     "run --model google/gemma-3-27b-it --workload multi": ["multi: known", "mean multi_turn?"],
-    "run --model google/gemma-3-27b-it --trace none": ["none: a file that can be read"],
+    "run --model google/gemma-3-27b-it --trace none": ["--trace: none: a file that exists"],
+    "run --model m --workload mooncake --print-scenario": ["--trace: missing: a value is needed"],
+    "run gemma_3_27b_mooncake": ["workload.params.path: missing: a value is needed"],
+    "run --model m --trace t --workload shared_prefix": ["--trace:", "only with the workload moon"],
+    "run --model m --trace-block-size 16": ["--trace-block-size:", "only with the workload moonca"],
+    "run --model m --max-requests 3": ["--max-requests:", "multi_turn: only with the workload moo"],
+    "list models --params": ["--params: with models: only with workloads and latency"],
     "export none": ["RUN: none: a folder that holds a complete result"],
     "plot none": ["RUN: none: a folder that holds a complete result"],
+    "export .": ["RUN: .: not a folder with a result"],
     "export none --format xls": ["--format: xls: known: csv"],
 }
 
@@ -162,6 +172,7 @@ def test_layout_prints_log_lines_verbatim_however_narrow_the_terminal(capsys, mo
         ("models", "google--gemma-3-27b-it"),
         ("groupings", "min_layers"),
         ("workloads", "shared_prefix"),
+        ("scenarios", "gemma_3_27b_multi_turn"),
         ("hardware", "h100-80gb"),
         ("metrics", "request_throughput"),
         ("latency", "affine"),
@@ -170,9 +181,40 @@ def test_layout_prints_log_lines_verbatim_however_narrow_the_terminal(capsys, mo
 def test_list_prints_one_name_a_line(capsys, kind: str, name: str) -> None:
     code, out, err = call(capsys, "list", kind)
     assert (code, err) == (0, "")
-    assert name in [line.split()[0] for line in out.splitlines()]
+    assert name in [line.partition(" ")[0] for line in out.splitlines()]
     _, out, _ = call(capsys, "list", kind, "--json")
     assert name in json.loads(out)[kind]
+
+
+def test_list_alone_lists_the_kinds(capsys) -> None:
+    code, out, err = call(capsys, "list")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()] == list(KINDS)
+    assert json.loads(call(capsys, "list", "--json")[1])["kinds"].keys() == KINDS.keys()
+
+
+def test_list_of_models_tells_architecture_layers_and_context(capsys) -> None:
+    # Gemma-3-27b: 62 layers, every sixth is full attention (10), config.json
+    _, out, _ = call(capsys, "list", "models")
+    (line,) = [line for line in out.splitlines() if line.startswith("google--gemma-3-27b-it ")]
+    assert line.split(maxsplit=1)[1] == (
+        "Gemma3ForConditionalGeneration, 62 layers (52 sliding, 10 full), context 131,072"
+    )
+
+
+def test_list_of_metrics_ends_with_the_symbols(capsys) -> None:
+    _, out, _ = call(capsys, "list", "metrics")
+    assert "K bytes of KV memory" in [" ".join(line.split()) for line in out.splitlines()]
+    assert json.loads(call(capsys, "list", "metrics", "--json")[1])["symbols"]["a"] == "arrival"
+
+
+def test_list_with_params_prints_default_and_meaning(capsys) -> None:
+    _, out, _ = call(capsys, "list", "latency", "--params")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "decode_request_us 27.0 cost of each decode request" in lines
+    data = json.loads(call(capsys, "list", "workloads", "--params", "--json")[1])["workloads"]
+    assert data["mooncake"]["path"]["default"] == "needed"
+    assert data["multi_turn"]["arrival.rate_per_s"]["default"] == 0.8
 
 
 # -- what options mean ----------------------------------------------------------------------
@@ -215,22 +257,27 @@ def test_layout_settings_take_every_field_from_the_scenario() -> None:
 
 
 def test_print_scenario_writes_the_file_that_the_flags_mean(capsys, tmp_path) -> None:
-    flags = [*SMALL, "--trace", "t.jsonl", "--trace-block-size", "64", "--arrival-scale", "0.2",
-             "--max-requests", "5", "--no-enable-prefix-caching", "--watermark", "0.1",
+    flags = ["--model", "m", "--latency", "constant", "--trace", "t.jsonl",
+             "--trace-block-size", "64", "--arrival-scale", "0.2", "--max-requests", "5",
+             "--no-enable-prefix-caching", "--watermark", "0.1",
              "--latency-param", "step_ms=1e1", "--workload-param", "time_unit=s"]  # fmt: skip
     code, text, _ = call(capsys, "run", *flags, "--print-scenario")
     assert code == 0
     (tmp_path / "s.yaml").write_text(text)
     assert call(capsys, "run", "s.yaml", "--print-scenario") == (0, text, "")
     data = yaml.safe_load(text)
+    arrival = {"kind": "timestamps", "arrival_scale": 0.2}
+    arrival |= dict.fromkeys(("rate_per_s", "burstiness", "concurrency", "think_time_s"))
     assert data["workload"] == {
         "name": "mooncake",
-        "params": {"num_requests": 6, "path": "t.jsonl", "block_size": 64, "max_requests": 5,
-                   "arrival": {"arrival_scale": 0.2}, "time_unit": "s"},
+        "params": {"path": "t.jsonl", "block_size": 64, "time_unit": "s", "max_requests": 5,
+                   "skip_empty": False, "arrival": arrival},
     }  # fmt: skip
     assert data["latency"] == {"name": "constant", "params": {"step_ms": 10.0}}
     assert data["cache"]["enable_prefix_caching"] is False
     assert data["scheduler"]["watermark"] == 0.1
+    code, text, _ = call(capsys, "run", *flags, "--print-scenario", "--json")
+    assert (code, json.loads(text)) == (0, {"schema": 1, "scenario": data})
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "scenarios").glob("*.yaml")), ids=str)
@@ -277,7 +324,7 @@ def test_scenario_file_and_flags_give_the_same_run(capsys, tmp_path) -> None:
 def test_resolved_scenario_of_a_result_runs_as_the_same_run(capsys) -> None:
     _, out, _ = call(capsys, "run", *SMALL, "--no-figures", "--json")
     folder = json.loads(out)["folder"]
-    code, again, err = call(capsys, "run", f"{folder}/scenario.yaml", "--json")
+    code, again, err = call(capsys, "run", f"{folder}/scenario.yaml", "--no-figures", "--json")
     assert (code, again) == (0, out)
     assert "reused" in err
 
@@ -330,11 +377,11 @@ def test_run_that_ends_stuck_names_the_requests_and_exits_with_1(capsys) -> None
 
 def test_summary_for_people_names_the_figures(capsys, tmp_path) -> None:
     code, out, _ = call(capsys, "run", *SMALL, "--out", "r")
-    shown = [line.split()[1] for line in out.splitlines() if line.startswith("figure ")]
     assert code == 0
-    assert shown
-    assert all((tmp_path / name).is_file() for name in shown)
+    assert "figures  r/figures (hit_rate, latency, memory; PNG and SVG)" in out.splitlines()
+    assert len(list((tmp_path / "r" / "figures").iterdir())) == 6
     assert "time to first token" in out
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
 
 
 def test_export_writes_the_tables_as_csv(capsys, tmp_path) -> None:
@@ -382,7 +429,8 @@ def test_interrupt_exits_with_130_and_leaves_nothing_half_written(tmp_path) -> N
     time.sleep(3)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=20)
-    assert (running.returncode, out, err.strip()) == (130, "", "")
+    assert (running.returncode, out) == (130, "")
+    assert err == "kvsim: interrupted, nothing written\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,21 @@ import yaml
 
 import workloads
 from sim.cli import main, options
-from sim.cli.listing import KINDS
+from sim.cli.listing import KINDS, default_text
+from sim.cli.parameters import parameters
 from sim.config import Scenario
 from sim.latency import LATENCY_MODELS
 from sim.metrics import METRICS
+from sim.metrics.symbols import SYMBOLS
+from sim.scenario_file import parse_yaml, scenario_from
+from sim.simulation import assemble
+from workloads.lengths import Lengths
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 MODULES = sorted([*(ROOT / "sim").rglob("*.py"), *(ROOT / "workloads").rglob("*.py")])
 
-CHECKED = re.compile(r"<!-- checked: layout -->\n```console\n(.*?)```", re.DOTALL)
+CHECKED = re.compile(r"<!-- checked: (?:layout|run) -->\n```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (kvsim .*)$", re.MULTILINE)
 
 
@@ -49,16 +55,28 @@ def test_there_are_checked_examples() -> None:
 
 
 @pytest.mark.parametrize(("command", "lines"), EXAMPLES, ids=[e[0] for e in EXAMPLES])
-def test_printed_layout_is_what_the_command_answers(capsys, command, lines) -> None:
-    arguments, _, number = command.partition(" | tail -")
+def test_printed_lines_are_what_the_command_answers(
+    capsys, tmp_path, monkeypatch, command, lines
+) -> None:
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    arguments, _, filter_ = command.partition(" | ")
     assert main(shlex.split(arguments)[1:]) == 0
-    assert lines == capsys.readouterr().out.splitlines()[-int(number) :]
+    assert lines == filtered(capsys.readouterr().out.splitlines(), *shlex.split(filter_))
+
+
+def filtered(lines: list[str], program: str, *arguments: str) -> list[str]:
+    """What ``tail -N`` or ``grep -E PATTERN`` leaves."""
+    if program == "tail":
+        return lines[int(arguments[0]) :]
+    assert (program, arguments[0]) == ("grep", "-E")
+    return [line for line in lines if re.search(arguments[1], line)]
 
 
 def test_every_command_in_the_docs_has_options_that_exist() -> None:
     known = {name for option in options.RUN_OPTIONS for name in option.names}
     known |= {"--json", "--out", "--force", "--verify", "--no-figures", "--print-scenario"}
-    known |= {"--quiet", "--format"}
+    known |= {"--quiet", "--format", "--params"}
     switches = {f"--no-{n[2:]}" for o in options.RUN_OPTIONS if o.kind == "switch" for n in o.names}
     for path in DOCS:
         for command in COMMAND.findall(path.read_text(encoding="utf-8")):
@@ -113,9 +131,49 @@ def test_scenario_document_names_every_parameter_of_a_plug_in(table) -> None:
                 )
 
 
-def test_yaml_in_the_scenario_document_is_a_scenario() -> None:
-    from sim.scenario_file import parse_yaml, scenario_from
+TABLE_ROW = re.compile(r"^\| `(\w+)` \|(.*)\|$", re.MULTILINE)
 
+
+def cells_of(section: str) -> list[list[str]]:
+    part = SCENARIO.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = TABLE_ROW.findall(part)
+    return [[name, *(cell.strip().strip("`") for cell in rest.split("|"))] for name, rest in rows]
+
+
+def test_lengths_in_the_scenario_document_are_those_of_the_code() -> None:
+    shown = [[w, n, float(mean), float(cv), int(m)] for w, n, mean, cv, m in cells_of("Lengths")]
+    wanted = [
+        [name, field, value.mean, value.cv, value.maximum]
+        for name, workload in workloads.WORKLOADS.items()
+        for field, info in workload.params.model_fields.items()
+        if hasattr(value := info.default, "cv")
+    ]
+    assert shown == wanted
+    assert Lengths.model_fields["distribution"].default == "lognormal"
+
+
+def test_arrivals_in_the_scenario_document_are_those_of_the_code() -> None:
+    shown = {row[0]: row[1:-1] for row in cells_of("Arrivals") if len(row) > 4}
+    assert shown.keys() == workloads.WORKLOADS.keys()
+    for name, workload in workloads.WORKLOADS.items():
+        rows = {p.key: default_text(p.default) for p in parameters(workload.params)}
+        fields = type(workload.params.model_fields["arrival"].default).model_fields
+        assert shown[name] == [rows[f"arrival.{field}"] for field in fields]
+    kinds = {row[0] for row in cells_of("Arrivals") if len(row) <= 4}
+    assert kinds == {"poisson", "gamma", "closed", "timestamps"}
+
+
+def test_what_stays_null_in_a_written_scenario_is_documented() -> None:
+    """Every key that is null in the resolved scenario of a default run is named in the rule."""
+    rule = SCENARIO.split("* `null` means")[1].split("\n* ")[0]
+    resolved = assemble(scenario_from({"model": "openai/gpt-oss-20b"})).scenario
+    sections = resolved.model_dump(include={"cache", "scheduler", "engine"})
+    for section in sections.values():
+        for key, value in section.items():
+            assert value is not None or f"`{key}`" in rule.split("Still `null`")[1], key
+
+
+def test_yaml_in_the_scenario_document_is_a_scenario() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", SCENARIO, re.DOTALL)
     assert blocks
     for block in blocks:
@@ -124,6 +182,31 @@ def test_yaml_in_the_scenario_document_is_a_scenario() -> None:
 
 
 # -- everything else ----------------------------------------------------------------------------
+def test_symbols_are_those_of_the_metrics_document() -> None:
+    part = text_of("docs/metrics.md").split("\n## Symbols\n")[1].split("\n\n**")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")][1:]
+    shown = {row[0].strip(): row[1].strip().replace("**", "") for row in rows}
+    shown = {name: text.removesuffix(", see below") for name, text in shown.items()}
+    assert shown == {name: text.removesuffix(", nearest rank") for name, text in SYMBOLS.items()}
+
+
+def test_sample_trace_has_the_numbers_of_the_document() -> None:
+    """Counted with a set of ids: the leading full blocks that an earlier prompt had."""
+    lines = text_of("configs/traces/sample.jsonl").splitlines()
+    requests = [json.loads(line) for line in lines]
+    seen: set[int] = set()
+    found = 0
+    for request in requests:
+        full = request["hash_ids"][: request["input_length"] // 512]
+        found += 512 * sum(1 for _ in takewhile(seen.__contains__, full))
+        seen.update(full)
+    total = sum(request["input_length"] for request in requests)
+    text = text_of("docs/traces.md")
+    assert f"has {len(requests)} requests in {requests[-1]['timestamp'] // 1000} seconds" in text
+    assert f"{found:,} of its {total:,} prompt tokens" in text
+    assert "\n".join([lines[0], lines[1], lines[2], "```"]) in text
+
+
 def test_metrics_document_names_every_metric() -> None:
     text = text_of("docs/metrics.md")
     assert [name for name in METRICS if name not in text] == []

@@ -52,7 +52,7 @@ def test_wheel_holds_both_packages_and_the_configs(wheel_fixture) -> None:
     names = zipfile.ZipFile(wheel_fixture).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"sim", "workloads"}
-    for kind in ("models", "hardware", "scenarios"):
+    for kind in ("models", "hardware", "scenarios", "traces"):
         shipped = {Path(n).name for n in names if n.startswith(f"sim/_configs/{kind}/")}
         assert shipped == {p.name for p in (ROOT / "configs" / kind).iterdir()}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
@@ -66,12 +66,24 @@ def test_installed_package_is_the_one_of_the_wheel(environment_fixture) -> None:
 
 def test_installed_command_finds_its_models_and_plans_a_layout(environment_fixture) -> None:
     kvsim = environment_fixture / "env" / "bin" / "kvsim"
-    models = call(kvsim, "list", "models", cwd=environment_fixture).split()
-    assert set(models) == {p.stem for p in (ROOT / "configs" / "models").glob("*.json")}
+    models = call(kvsim, "list", "models", cwd=environment_fixture).splitlines()
+    assert {line.split()[0] for line in models} == {
+        p.stem for p in (ROOT / "configs" / "models").glob("*.json")
+    }
     arguments = ["layout", "google/gemma-3-27b-it", "--kv-cache-memory", "20GiB", "--json"]
     layout = json.loads(call(kvsim, *arguments, cwd=environment_fixture))
     # spec/layout.md 14
     assert (layout["num_blocks"], layout["capacity"]["tokens"]) == (16384, 184270)
+
+
+def test_installed_command_finds_its_scenarios_by_name(environment_fixture) -> None:
+    kvsim = environment_fixture / "env" / "bin" / "kvsim"
+    scenarios = call(kvsim, "list", "scenarios", cwd=environment_fixture).splitlines()
+    folder = ROOT / "configs" / "scenarios"
+    assert {line.split()[0] for line in scenarios} == {p.stem for p in folder.glob("*.yaml")}
+    name = "gemma_3_27b_multi_turn"
+    text = call(kvsim, "run", name, "--print-scenario", cwd=environment_fixture)
+    assert text == call(kvsim, "run", folder / f"{name}.yaml", "--print-scenario", cwd=ROOT)
 
 
 def test_version_is_the_one_of_the_project_file(environment_fixture) -> None:

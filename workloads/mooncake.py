@@ -58,7 +58,12 @@ _MAX_NS = 2**62  # 146 years; result tables hold 64-bit integers
 
 
 class TraceArrival(Arrival):
-    """Adds ``timestamps``, the default: open loop, the instants of the trace."""
+    """Adds the instants of the trace.
+
+    kind
+        ``timestamps``: open loop, the instants of the trace. ``poisson``, ``gamma``: its requests
+        in its order, at instants of their own. ``closed``: the same, ``concurrency`` at a time.
+    """
 
     DEFAULTS: ClassVar[dict[str, float | int]] = Arrival.DEFAULTS
 
@@ -73,7 +78,7 @@ class MooncakeParams(Params):
     time_unit : of ``timestamp``
     max_requests : the first so many requests only; None = all
     skip_empty : leave out lines whose prompt has no tokens; otherwise they are errors
-    arrival : when requests arrive; ``arrival_scale`` multiplies the rate
+    arrival : when requests arrive: rates count requests; ``arrival_scale`` is for timestamps too
     """
 
     path: Annotated[

@@ -48,13 +48,17 @@ class MultiTurnParams(Params):
         mean of the geometric distribution of turns in a session, before ``max_session_tokens``
     num_system_prompts : distinct system prompts; each session has one, all equally likely
     system_prompt : tokens, drawn once per system prompt
-    first_user, user, output : tokens of the first user part, of later ones, of each output
+    first_user : tokens of the user part of a session's first turn
+    user : tokens of the user part of later turns
+    output : tokens of each output
     think_time_s : seconds
-        mean of the exponential pause between the end of a turn and the next turn
+        mean of the exponential pause between the end of a turn and the next turn of its session
     max_session_tokens : tokens
         a session ends before a turn whose prompt and output together would exceed it; if that is
         the first turn, its user part is cut to fit, to 1 token at least
-    arrival : when sessions start; with ``closed``, ``concurrency`` sessions at a time
+    arrival
+        when sessions start: rates count sessions; with ``closed``, ``concurrency`` sessions at a
+        time, and ``arrival.think_time_s`` is the pause between two sessions of a client
     """
 
     num_requests: Count = 500

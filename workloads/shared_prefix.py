@@ -38,8 +38,10 @@ class SharedPrefixParams(Params):
     num_requests : requests in all; scales the duration, not the load
     num_tenants : distinct system prompts
     zipf_exponent : 0 makes all tenants equally popular
-    system_prompt, user, output : lengths in tokens
-    arrival : when requests arrive
+    system_prompt : tokens, drawn once per tenant
+    user : tokens of a request's own part
+    output : tokens of each output
+    arrival : when requests arrive: rates count requests
     """
 
     num_requests: Count = 1000

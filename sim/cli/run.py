@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.cli import consoles
+from sim.cli import Interrupted, consoles
 from sim.cli.options import RUN_OPTIONS, named_as_flags, scenario_keys, with_options
 from sim.cli.runs import RUNS
 from sim.errors import MAX_LINES, ConfigError
@@ -17,6 +18,7 @@ from sim.errors import MAX_LINES, ConfigError
 if TYPE_CHECKING:
     from sim.config import Scenario
     from sim.results import RunResult
+    from sim.simulation import Assembly
 
 EXIT_FAILED = 1
 
@@ -36,8 +38,11 @@ class Job:
 @with_options(RUN_OPTIONS)
 def run(
     scenario_file: Annotated[
-        Path | None,
-        typer.Argument(metavar="SCENARIO.yaml", help="Options override the keys of this file."),
+        str | None,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A file, or a name (kvsim list scenarios); options override its keys.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -48,7 +53,9 @@ def run(
         bool, typer.Option("--verify", help="Run again, compare with the stored result.")
     ] = False,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Draw nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The summary, or the scenario, as JSON on stdout.")
+    ] = False,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Write the scenario as YAML, do nothing else.")
     ] = False,
@@ -56,49 +63,117 @@ def run(
     **flags: Any,
 ) -> int:
     """Run a scenario: requests through scheduler, cache manager and block pool."""
-    from sim.scenario_file import scenario_yaml
-
     if force and verify:
         raise ConfigError.one("--force", "with --verify", "one of the two")
     keys = scenario_keys(RUN_OPTIONS, flags)
-    with named_as_flags(RUN_OPTIONS, keys):
+    # Without a file there are only options that an error can mean.
+    named = keys if scenario_file else dict.fromkeys(option.key for option in RUN_OPTIONS)
+    with named_as_flags(RUN_OPTIONS, named):
         scenario = _scenario(scenario_file, keys)
+        _check_workload_flags(scenario, keys)
         if print_scenario:
-            consoles.show_text(scenario_yaml(scenario))
-            return 0
+            return _print_scenario(scenario, as_json)
         return _run(scenario, Job(out, force, verify, not no_figures, as_json, quiet))
 
 
-def _scenario(path: Path | None, keys: dict[str, Any]) -> Scenario:
+def _scenario(name_or_path: str | None, keys: dict[str, Any]) -> Scenario:
     from sim.scenario_file import load_scenario, scenario_from
 
-    if path is None and "model" not in keys:
-        raise ConfigError.one("kvsim run", "no scenario", "a SCENARIO.yaml, or --model MODEL")
-    return scenario_from(keys, load_scenario(path) if path else None)
+    if name_or_path is None and "model" not in keys:
+        raise ConfigError.one("kvsim run", "no scenario", "a SCENARIO, or --model MODEL")
+    return scenario_from(keys, load_scenario(name_or_path) if name_or_path else None)
+
+
+def _check_workload_flags(scenario: Scenario, keys: Iterable[str]) -> None:
+    """Refuse an option for a parameter that the workload lacks; name the workloads that have it."""
+    from sim.simulation import WORKLOADS
+
+    name = scenario.workload.name
+    for option in RUN_OPTIONS:
+        prefix, _, parameter = option.key.partition("workload.params.")
+        if prefix or not parameter or option.key not in keys or name not in WORKLOADS:
+            continue
+        field = parameter.partition(".")[0]
+        having = [n for n, w in WORKLOADS.items() if field in w.params.model_fields]
+        if name not in having:
+            allowed = f"only with the workload {' or '.join(having)}"
+            raise ConfigError.one(option.key, f"with the workload {name}", allowed)
+
+
+def _print_scenario(scenario: Scenario, as_json: bool) -> int:
+    from sim.scenario_file import scenario_yaml
+
+    complete = _with_plugin_defaults(scenario)
+    if as_json:
+        consoles.show_json({"schema": 1, "scenario": complete.model_dump(mode="json")})
+    else:
+        consoles.show_text(scenario_yaml(complete))
+    return 0
+
+
+def _with_plugin_defaults(scenario: Scenario) -> Scenario:
+    """Write out every parameter of the workload and of the step-time model."""
+    from sim.config import validated
+    from sim.latency import LATENCY_MODELS
+    from sim.simulation import WORKLOADS
+
+    complete = {}
+    for section, table in (("latency", LATENCY_MODELS), ("workload", WORKLOADS)):
+        plugin = getattr(scenario, section)
+        params = validated(table[plugin.name].params, plugin.params, f"{section}.params")
+        complete[section] = plugin.model_copy(update={"params": params.model_dump(mode="json")})
+    return scenario.model_copy(update=complete)
 
 
 def _run(scenario: Scenario, job: Job) -> int:
-    from sim.results import RunResult, check_destination, is_complete
-    from sim.simulation import identify
+    from sim.results import RunResult, check_destination, is_complete, run_id
+    from sim.simulation import assemble, input_digests
 
-    resolved, identity = identify(scenario)
+    assembly = assemble(scenario)
+    _check_files(assembly)
+    identity = run_id(assembly.scenario, input_digests(assembly))
     folder = job.out or RUNS / identity
     check_destination(folder)
     stored = RunResult.load(folder) if is_complete(folder) and not job.force else None
     if stored is not None and stored.run_id != identity:
         allowed = "a folder without another scenario's result, or --force to replace it"
         raise ConfigError.one("--out", str(folder), allowed)
+    for line in assembly.notes:
+        _note(job, line)
     if job.verify:
-        return _verify(resolved, folder, stored, job)
-    if stored is not None:
-        _note(job, f"{folder}: the complete result of this scenario is reused; --force runs again")
-    return _finish(stored or _simulate(resolved, folder, job), folder, job)
+        return _verify(assembly, folder, stored, job)
+    result = stored or _with_progress(assembly.scenario, job)
+    return _keep(result, assembly, folder, job, is_stored=stored is not None)
 
 
-def _simulate(scenario: Scenario, folder: Path, job: Job) -> RunResult:
-    result = _with_progress(scenario, job)
-    result.save(folder, figures=job.figures)
-    return result
+def _check_files(assembly: Assembly) -> None:
+    """Name the nearest file where one of the workload, such as a trace, is not there."""
+    from sim.scenario_file import missing_file
+
+    params = assembly.scenario.workload.params
+    for path in assembly.workload.files(assembly.workload_params):
+        if not Path(path).exists():
+            key = "workload.params.path" if params.get("path") == str(path) else "workload.params"
+            raise missing_file(key, Path(path))
+
+
+def _keep(result: RunResult, assembly: Assembly, folder: Path, job: Job, *, is_stored: bool) -> int:
+    """Write what is not there yet, and show the result."""
+    from sim.results import is_complete
+
+    try:
+        if not is_stored:
+            result.save(folder, figures=job.figures)
+        else:
+            text = "the complete result of this scenario is reused; --force runs again"
+            _note(job, f"{folder}: {text}")
+            if job.figures and result.add_figures(folder):
+                _note(job, f"{folder}: figures drawn")
+        return _finish(result, assembly, folder, job)
+    except KeyboardInterrupt:
+        if not is_complete(folder):
+            raise
+        raise Interrupted(f"{folder} holds a complete result") from None
 
 
 def _with_progress(scenario: Scenario, job: Job) -> RunResult:
@@ -111,8 +186,10 @@ def _with_progress(scenario: Scenario, job: Job) -> RunResult:
         return simulate(scenario, progress=progress)
 
 
-def _finish(result: RunResult, folder: Path, job: Job) -> int:
+def _finish(result: RunResult, assembly: Assembly, folder: Path, job: Job) -> int:
     """Show a result that lies in ``folder``; 1 if its run ended stuck."""
+    from sim.cli.endings import ending_lines, stuck_lines
+
     if job.as_json:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         consoles.show_json({"folder": str(folder), **summary})
@@ -121,32 +198,36 @@ def _finish(result: RunResult, folder: Path, job: Job) -> int:
 
         consoles.show(summary_renderables(result))
         consoles.show_text("".join(f"{line}\n" for line in _places(folder)))
-    stuck = result.requests[result.requests["outcome"] == "stuck"]
-    for request_id, reason in zip(stuck["request_id"][:MAX_LINES], stuck["reason"], strict=False):
-        consoles.note(f"stuck: {request_id}: {reason}")
-    if len(stuck) > MAX_LINES:
-        consoles.note(f"stuck: {len(stuck) - MAX_LINES} more requests")
-    return EXIT_FAILED if len(stuck) else 0
+    for line in ending_lines(result.requests, assembly):
+        _note(job, line)
+    stuck = stuck_lines(result.requests)
+    for line in stuck:
+        consoles.note(line)
+    return EXIT_FAILED if stuck else 0
 
 
 def _places(folder: Path) -> list[str]:
-    """Where tables and figures are."""
-    figures = sorted((folder / "figures").glob("*.png"))
-    return [f"result   {folder}", *(f"figure   {path}" for path in figures)]
+    """Where the result and its figures are."""
+    from sim.plots import FIGURES
+
+    figures = folder / "figures"
+    drawn = [name for name in sorted(FIGURES) if (figures / f"{name}.png").is_file()]
+    line = [f"figures  {figures} ({', '.join(drawn)}; PNG and SVG)"] if drawn else []
+    return [f"result   {folder}", *line]
 
 
-def _verify(scenario: Scenario, folder: Path, stored: RunResult | None, job: Job) -> int:
+def _verify(assembly: Assembly, folder: Path, stored: RunResult | None, job: Job) -> int:
     from sim.verification import differences
 
     if stored is None:
         raise ConfigError.one("--verify", str(folder), "a folder with a complete result to compare")
-    lines = differences(stored, _with_progress(scenario, job))
+    lines = differences(stored, _with_progress(assembly.scenario, job))
     for line in lines[:MAX_LINES]:
         consoles.note(f"differs from {folder}: {line}")
     if lines:
         return EXIT_FAILED
     _note(job, f"{folder}: run again, the same values")
-    return _finish(stored, folder, job)
+    return _finish(stored, assembly, folder, job)
 
 
 def _note(job: Job, text: str) -> None:

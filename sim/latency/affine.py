@@ -21,12 +21,17 @@ Cost = Annotated[float, Field(ge=0, le=1e12)]
 class AffineParams(Strict):
     """Costs of one step; the unit stands at the end of each name.
 
+    step_us : cost of a step, whatever it computes
+    prefill_token_us : cost of each prefill token
+    decode_request_us : cost of each decode request
+    context_token_ns : cost of each token that a request has before the step's first token of it
+    kv_group_us : the host's work for each KV cache group: attention metadata, a block table
+
     The defaults are assumptions, not a fit. They are the roofline of an 8-billion-parameter model
     with full attention (16.06 GB of weights, 131,072 bytes of keys and values per token) at 60 % of
     989 TFLOP/s and 80 % of 3.35 TB/s, rounded: 16.06e9 / 2.68e12 = 6.0 ms per step,
     2 x 8.03e9 / 593e12 = 27 us per token, 131072 / 2.68e12 = 49 ns per context token; a decode
-    request adds what a token adds. kv_group_us is the host's work for one group more: it builds
-    attention metadata and copies a block table for each group in every step.
+    request adds what a token adds.
     """
 
     step_us: Cost = 6000.0

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class ConstantParams(Strict):
-    """step_ms [ms]: 20 is a round number for hand calculation, not a measurement."""
+    """The one cost there is.
+
+    step_ms : milliseconds of every step; 20 is a round number for hand calculation, not measured
+    """
 
     step_ms: Annotated[float, Field(gt=0, le=1e9)] = 20.0
 

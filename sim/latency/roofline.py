@@ -25,11 +25,13 @@ _FORMAT_BY_BYTES = {1: "fp8", 2: "bf16", 4: "tf32"}
 class RooflineParams(Strict):
     """Choices that neither the model nor the hardware file makes.
 
-    compute_dtype: number format of the matrix products, a key of the hardware's ``flops_per_s``
-    (None: by the model's element size: 2 bytes bf16, 1 fp8, 4 tf32). weight_bytes_per_parameter:
-    stored weight size (None: the model's element size; about 0.53 for MXFP4 with its scales).
-    step_overhead_us and kv_group_overhead_us: host time of a step, and for each KV cache group in
-    it. Both are assumptions of a plausible size, not measurements.
+    compute_dtype
+        number format of the matrix products, a key of the hardware's ``flops_per_s``; None: by the
+        model's element size (2 bytes bf16, 1 fp8, 4 tf32)
+    weight_bytes_per_parameter : bytes
+        stored weight size; None: the model's element size; about 0.53 for MXFP4 with its scales
+    step_overhead_us : host time of a step; an assumption of a plausible size, not measured
+    kv_group_overhead_us : host time of each KV cache group in a step; the same kind of assumption
     """
 
     compute_dtype: str | None = None

@@ -41,8 +41,12 @@ class Drawable(Protocol):
     """What a figure reads of a ``RunResult``."""
 
     @property
+    def run_id(self) -> str:
+        """Names the run in the title."""
+
+    @property
     def scenario(self) -> Any:
-        """Its ``model`` names the run in the title."""
+        """Its model and workload are named in the title."""
 
     @property
     def tables(self) -> RunTables:
@@ -64,6 +68,21 @@ class ResultFigure:
     name: str
     summary: str
     draw: Callable[[Drawable, Figure], None]
+
+
+def set_title(figure: Figure, result: Drawable, subject: str) -> None:
+    """Write above a figure what it shows and of which run: model, workload and run id."""
+    scenario = result.scenario
+    run = f"{scenario.model}, {scenario.workload.name}, run {result.run_id}"
+    figure.suptitle(f"{subject}\n{run}", x=0.01, ha="left", fontsize=13)
+
+
+def legend_above(axes: Axes, num_columns: int) -> None:
+    """Put the legend between title and axes, where it covers no curve."""
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=num_columns, borderaxespad=0.1,
+        columnspacing=1.2, handlelength=1.6,
+    )  # fmt: skip
 
 
 def say_empty(axes: Axes, reason: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.plots.figure import BLACK, BLUE, Drawable, ResultFigure, say_empty
+from sim.plots.figure import BLACK, BLUE, Drawable, ResultFigure, legend_above, say_empty, set_title
 from sim.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ WINDOW = 100
 def draw(result: Drawable, figure: Figure) -> None:
     """Draw cached over prompt tokens: of the last ``WINDOW`` admissions, and of all so far."""
     axes = figure.subplots()
-    axes.set(xlabel="simulated time [s]", ylabel="prefix hit rate [share of prompt tokens]")
-    axes.set_title(f"{result.scenario.model}: prefix hit rate", loc="left")
+    axes.set(xlabel="simulated time [s]", ylabel="hit rate [share of prompt tokens]")
+    set_title(figure, result, "prefix hit rate")
     axes.set_ylim(0, 1)
     axes.margins(x=0.01)
     frame = result.requests[result.requests["cached_tokens"].notna()]
@@ -36,7 +36,7 @@ def draw(result: Drawable, figure: Figure) -> None:
     axes.plot(seconds, recent, color=BLUE, linewidth=1.4, label=f"last {window} admissions")
     total = np.cumsum(cached) / np.cumsum(asked)
     axes.plot(seconds, total, color=BLACK, linestyle="--", label="all admissions so far")
-    axes.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")
+    legend_above(axes, num_columns=2)
 
 
 def windowed(values: np.ndarray, window: int) -> np.ndarray:

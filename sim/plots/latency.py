@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from sim.metrics.metric import nearest_rank
 from sim.metrics.request import tpot_s, ttft_s
-from sim.plots.figure import BLUE, DARK_GREY, VERMILION, Drawable, ResultFigure, say_empty
+from sim.plots.figure import (
+    BLUE,
+    DARK_GREY,
+    VERMILION,
+    Drawable,
+    ResultFigure,
+    legend_above,
+    say_empty,
+    set_title,
+)
+from sim.plots.log_axis import set_log_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +32,7 @@ def draw(result: Drawable, figure: Figure) -> None:
     _distribution(left, ttft_s(result.tables), "time to first token", "s", BLUE)
     _distribution(right, milliseconds, "time per output token", "ms", VERMILION)
     left.set_ylabel("share of requests")
-    figure.suptitle(f"{result.scenario.model}: latency", x=0.01, ha="left", fontsize=13)
+    set_title(figure, result, "latency")
 
 
 def _distribution(axes: Axes, values: list[float], quantity: str, unit: str, colour: str) -> None:
@@ -31,26 +41,14 @@ def _distribution(axes: Axes, values: list[float], quantity: str, unit: str, col
     if not values:
         say_empty(axes, "no request got this far")
         return
-    _log_axis(axes, min(values), max(values))
+    set_log_axis(axes, min(values), max(values))
     axes.ecdf(values, color=colour)
     for percent, style in _LINES:
         value = nearest_rank(values, percent)
-        text = f"p{percent} = {value:.3g} {unit}"
-        axes.axvline(value, color=DARK_GREY, linestyle=style, linewidth=1.4, label=text)
-    axes.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")
-
-
-def _log_axis(axes: Axes, low: float, high: float) -> None:
-    """Plain numbers at the powers of ten, and at 2 and 5 times these where there is room."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axes.set_xscale("log")
-    has_room = high < 30 * low
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if has_room else (1,)))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    if high == low:
-        axes.set_xlim(low / 2, high * 2)
+        text = f"p{percent} {value:.3g} {unit}"
+        line = {"color": DARK_GREY, "linestyle": style, "linewidth": 1.4, "zorder": 1.5}
+        axes.axvline(value, label=text, **line)  # below the curve
+    legend_above(axes, num_columns=2)
 
 
 LATENCY = ResultFigure("latency", "distribution of TTFT and TPOT", draw)

@@ -19,6 +19,7 @@ from sim.plots.figure import (
     Drawable,
     ResultFigure,
     say_empty,
+    set_title,
 )
 from sim.units import GIB, NS_PER_S
 
@@ -45,7 +46,7 @@ def draw(result: Drawable, figure: Figure) -> None:
     """Stack the parts of the KV memory over time, in GiB; parts that stay tiny are one layer."""
     axes = figure.subplots()
     axes.set(xlabel="simulated time [s]", ylabel="KV memory [GiB]")
-    axes.set_title(f"{result.scenario.model}: where the KV memory is", loc="left")
+    set_title(figure, result, "where the KV memory is")
     frame, memory = result.waste, result.tables.kv_memory_bytes
     if len(frame) < 2:
         say_empty(axes, "fewer than two steps were sampled")

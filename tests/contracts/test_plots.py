@@ -1,9 +1,14 @@
 """Every figure: draws on Agg, says what its axes are, survives an empty run."""
 
+from dataclasses import replace
+
+import matplotlib.style
 import pytest
 from matplotlib.figure import Figure
 
+from sim.errors import ConfigError
 from sim.plots import FIGURES, save_figures
+from sim.plots.figure import STYLE
 from tests.unit.metrics.fakes import make_tables, run_like_tables
 from tests.unit.test_results import make_result
 
@@ -73,9 +78,45 @@ def test_figures_are_saved_in_both_formats(tmp_path):
     assert all(p.stat().st_size > 1000 for p in files)
 
 
-def test_drawing_needs_no_display_and_leaves_no_global_figure():
-    import matplotlib
+@ALL
+def test_title_names_subject_model_workload_and_run(name):
+    subject, run = drawn(name, FULL).get_suptitle().split("\n")
+    assert subject
+    assert run == f"google--gemma-3-27b-it, multi_turn, run {FULL.run_id}"
 
+
+@ALL
+def test_legend_lies_outside_of_what_is_drawn(name):
+    with matplotlib.style.context(["default", STYLE]):
+        figure = drawn(name, FULL)
+    for ax in figure.axes:
+        assert not ax.get_legend().get_window_extent().overlaps(ax.get_window_extent())
+
+
+def test_figures_are_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
+    folder = tmp_path / "figures"
+    save_figures(EMPTY, folder)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    broken = {**FIGURES, "hit_rate": replace(FIGURES["hit_rate"], draw=interrupted)}
+    monkeypatch.setattr("sim.plots.FIGURES", broken)
+    with pytest.raises(KeyboardInterrupt):
+        save_figures(FULL, folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def interrupted(result, figure):
+    raise KeyboardInterrupt
+
+
+def test_folder_that_holds_something_else_gets_no_figures(tmp_path):
+    (tmp_path / "thesis.txt").write_text("dear")
+    with pytest.raises(ConfigError, match="one that holds figures only"):
+        save_figures(FULL, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_drawing_needs_no_display_and_leaves_no_global_figure():
     before = dict(matplotlib.rcParams)
     drawn("memory", FULL)
     assert dict(matplotlib.rcParams) == before

@@ -1,11 +1,19 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from sim.report_text import duration_text, number_text, share_text, summary_renderables
+from sim.config import WorkloadPlugin
+from sim.report_text import (
+    arrival_text,
+    duration_text,
+    number_text,
+    share_text,
+    summary_renderables,
+)
 from tests.unit.metrics.fakes import MS, make_tables, run_like_tables
-from tests.unit.test_results import LAYOUT, make_result
+from tests.unit.test_results import LAYOUT, SCENARIO, make_result
 
 
 def text_of(result, width=100):
@@ -57,8 +65,9 @@ def test_summary_names_the_facts_of_a_run():
         "preemptions 2 vllm:num_preemptions",
         "KV cache usage 30.0 %, at most 60.0 % vllm:kv_cache_usage_perc",
         "utilisation 100.0 % of the time in a step; 60.0 ms from the last arrival to the end",
-        "live 300 B 30.0 % 600 B",
-        "free 700 B 70.0 % 400 B",
+        "part mean [B] share fullest sample [B]",
+        "live 300 30.0 % 600",
+        "free 700 70.0 % 400",
     ]:
         assert line in lines, line
     assert not [line for line in lines if line.startswith("tail")]  # nothing was in it
@@ -73,6 +82,43 @@ def test_prefix_caching_that_is_off_names_its_flag():
     off = {**LAYOUT, "settings": {"enable_prefix_caching": False}}
     text = text_of(make_result(layout=off))
     assert "off (--enable-prefix-caching turns it on)" in text
+
+
+def test_prefix_caching_of_recurrent_layers_names_the_cache_mode():
+    align = {**LAYOUT, "settings": {"enable_prefix_caching": True, "mamba_cache_mode": "align"}}
+    assert "on, Mamba cache mode align" in text_of(make_result(layout=align))
+
+
+def test_workload_names_trace_and_arrivals():
+    arrival = {"kind": "timestamps", "arrival_scale": 0.2, "rate_per_s": None}
+    params = {"path": "some/where/trace.jsonl.gz", "arrival": arrival}
+    scenario = SCENARIO.model_copy(
+        update={"workload": WorkloadPlugin(name="mooncake", params=params)}
+    )
+    text = text_of(replace(make_result(), scenario=scenario))
+    named = "mooncake, trace.jsonl.gz, arrivals: timestamps, 0.2 times as fast, seed 0"
+    assert named in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arrival", "text"),
+    [
+        ({"kind": "gamma", "rate_per_s": 3.0, "arrival_scale": 2.0, "burstiness": 0.5},
+         "gamma arrivals at 6/s, burstiness 0.5"),
+        ({"kind": "timestamps", "arrival_scale": 1.0}, "arrivals: timestamps"),
+    ],
+)  # fmt: skip
+def test_arrivals_have_kind_and_rate(arrival, text):
+    assert arrival_text(arrival) == text
+
+
+def test_memory_table_has_one_unit_chosen_by_the_pool():
+    # 60 GiB in run_like_tables; the null block is 1.25 MiB = 0.0012 GiB, the remainder 500 kB less
+    # than half of the last digit
+    rows = [" ".join(line.split()) for line in text_of(make_result()).splitlines()]
+    assert "part mean [GiB] share fullest sample [GiB]" in rows
+    assert "null block 0.001 0.0 % 0.001" in rows
+    assert "remainder < 0.001 0.0 % < 0.001" in rows
 
 
 def test_requests_that_did_not_finish_are_counted_by_outcome():

@@ -10,6 +10,7 @@ import pytest
 
 from sim.config import Scenario, WorkloadPlugin
 from sim.errors import ConfigError
+from sim.plots import FIGURES
 from sim.provenance import file_digest, provenance
 from sim.result_folder import _HOST
 from sim.results import RunResult, is_complete, run_id
@@ -140,6 +141,37 @@ def test_an_error_while_writing_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         broken.save(tmp_path / "run", figures=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_added_later_give_the_folder_of_a_run_that_drew_them(tmp_path):
+    make_result().save(tmp_path / "at_once")
+    make_result().save(tmp_path / "later", figures=False)
+    (tmp_path / "later" / "csv").mkdir()  # as an export leaves it
+    assert RunResult.load(tmp_path / "later").add_figures(tmp_path / "later")
+    assert contents(tmp_path / "later") == contents(tmp_path / "at_once")
+    assert (tmp_path / "later" / "csv").is_dir()
+    assert not RunResult.load(tmp_path / "later").add_figures(tmp_path / "later")  # once is enough
+
+
+def test_drawing_that_is_interrupted_leaves_the_result_as_it_was(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    make_result().save(folder, figures=False)
+    before = contents(folder)
+    monkeypatch.setattr("sim.plots.FIGURES", half_of_the_figures())
+    with pytest.raises(KeyboardInterrupt):
+        RunResult.load(folder).add_figures(folder)
+    assert contents(folder) == before
+    assert sorted(p.name for p in folder.iterdir()) == FILES
+
+
+def half_of_the_figures():
+    """The first figure is drawn, Ctrl-C comes in the second."""
+
+    def interrupted(result, figure):
+        raise KeyboardInterrupt
+
+    first, second, *_ = FIGURES.items()
+    return {first[0]: first[1], second[0]: replace(second[1], draw=interrupted)}
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "schema", "parquet", "folder"])

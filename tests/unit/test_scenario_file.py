@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,11 +15,16 @@ from sim.config import Scenario
 from sim.errors import ConfigError
 from sim.scenario_file import (
     MAX_FILE_BYTES,
+    known_scenarios,
     load_scenario,
     parse_yaml,
+    read_text,
     scenario_from,
+    scenario_summary,
     scenario_yaml,
 )
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 # YAML 1.2 core schema, https://yaml.org/spec/1.2.2/#1032-tag-resolution (hexadecimal, octal,
 # infinities and not-a-number are left out: they stay text)
@@ -97,15 +103,41 @@ def test_file_that_cannot_be_read_is_a_config_error(tmp_path) -> None:
     large.write_text("a: " + "x" * MAX_FILE_BYTES)
     latin.write_bytes("a: é".encode("latin-1"))
     for path, part in [
-        (tmp_path / "none.yaml", "No such file"),
         (tmp_path, "Is a directory"),
         (large, "at most 256 KiB"),
         (latin, "UTF-8 text (byte 3 is not)"),
-        ("a\0b", "null byte"),
+        (Path("a\0b"), "null byte"),
     ]:
         with pytest.raises(ConfigError, match="file: ") as caught:
-            load_scenario(path)
+            read_text(path)
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("gema.yaml", ": a file that exists; did you mean {0}/gemma.yaml?"),
+        ("none.yaml", ": a file that exists"),
+        ("no/folder.yaml", ": a file that exists: no folder {0}/no"),
+        ("a\0b.yaml", ": a file that exists"),
+    ],
+)
+def test_missing_file_names_the_nearest_of_its_folder(tmp_path, name: str, end: str) -> None:
+    (tmp_path / "gemma.yaml").touch()
+    with pytest.raises(ConfigError) as caught:
+        load_scenario(tmp_path / name)
+    assert str(caught.value).startswith("SCENARIO: ")
+    assert str(caught.value).endswith(end.format(tmp_path))
+
+
+def test_scenario_that_ships_has_a_name_and_a_summary(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert known_scenarios() == sorted(p.stem for p in (CONFIGS / "scenarios").glob("*.yaml"))
+    for name in known_scenarios():
+        assert load_scenario(name) == load_scenario(CONFIGS / "scenarios" / f"{name}.yaml")
+        assert scenario_summary(name).endswith(".")
+    (tmp_path / known_scenarios()[0]).write_text("model: mine")
+    assert load_scenario(known_scenarios()[0]) == {"model": "mine"}  # a file that is there is meant
 
 
 @pytest.mark.parametrize("text", ["", "3", "[a]", "text"])

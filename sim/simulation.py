@@ -56,6 +56,7 @@ def assemble(scenario: Scenario) -> Assembly:
     model, hardware = load_model(scenario.model), load_hardware(scenario.hardware)
     profile = PROFILES[scenario.engine.profile]
     layout = plan_layout(model, _layout_settings(scenario), profile)
+    _refuse_what_only_plans(layout)
     if layout.mamba_cache_mode == "align":
         limits = scenario.scheduler
         check_align(
@@ -75,6 +76,13 @@ def _refuse_what_is_missing(scenario: Scenario) -> None:
         allowed = "false: asynchronous scheduling does not exist yet"
         raise ConfigError.one("scheduler.async_scheduling", True, allowed)
     EVICTION_POLICIES[scenario.engine.free_queue]
+
+
+def _refuse_what_only_plans(layout: Layout) -> None:
+    """Layouts that exist but that no manager can run yet; unknown kinds the core refuses itself."""
+    if layout.mamba_cache_mode == "all":
+        allowed = "none or align: `all` can be planned (kvsim layout), not simulated yet"
+        raise ConfigError.one("cache.mamba_cache_mode", "all", allowed)
 
 
 def _layout_settings(scenario: Scenario) -> LayoutSettings:

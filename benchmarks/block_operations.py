@@ -29,7 +29,7 @@ class CountingObserver(Observer):
 
     operations: BlockOperations = field(default_factory=BlockOperations)
 
-    def allocated(self, block_ids: Sequence[int]) -> None:
+    def allocated(self, block_ids: Sequence[int], group_id: int) -> None:
         self.operations.allocated += len(block_ids)
 
     def freed(self, block_ids: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -75,6 +76,18 @@ class Plugin(Strict):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+class LatencyPlugin(Plugin):
+    """The step-time model."""
+
+    name: str = "roofline"
+
+
+class WorkloadPlugin(Plugin):
+    """Where the requests come from."""
+
+    name: str = "multi_turn"
+
+
 class Scenario(Strict):
     """Everything a run depends on. The same scenario and seed give the same bytes."""
 
@@ -83,8 +96,8 @@ class Scenario(Strict):
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     engine: EngineConfig = EngineConfig()
-    latency: Plugin = Plugin(name="roofline")
-    workload: Plugin = Plugin(name="multi_turn")
+    latency: LatencyPlugin = LatencyPlugin()
+    workload: WorkloadPlugin = WorkloadPlugin()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
@@ -106,7 +119,10 @@ def _problem(model: type[BaseModel], error: Any, prefix: str) -> Problem:
         return Problem(key, error["input"], f"known: {', '.join(known)}", nearest(path[-1], known))
     if error["type"] == "missing":
         return Problem(key, "missing", "a value is needed")
-    return Problem(key, error["input"], _allowed(error["msg"]))
+    suggestion = None
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        suggestion = nearest(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    return Problem(key, error["input"], _allowed(error["msg"]), suggestion)
 
 
 def _section(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
@@ -119,4 +135,6 @@ def _section(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
 
 def _allowed(message: str) -> str:
     text = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    if text.startswith("a valid dictionary or instance of"):
+        return "a mapping of keys to values"
     return text.removeprefix("Input ")

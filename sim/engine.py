@@ -44,7 +44,7 @@ class Engine:
         self._on_end = on_end
         self._submissions: dict[str, Submission] = {}
         self._in_flight: Advance | None = None
-        self._aborts: list[str] = []
+        self._aborts: list[Submission] = []
         self._is_scheduled = False
 
     def run(self, process: Callable[[simpy.Environment, Submit], Any] | None = None) -> None:
@@ -62,9 +62,7 @@ class Engine:
         env = self.env
         if spec.request_id in self._submissions:
             raise ConfigError.one("request_id", spec.request_id, "an id that is not in use")
-        submission = Submission(
-            spec, env.event(), env.event(), lambda: self._abort(spec.request_id)
-        )
+        submission = Submission(spec, env.event(), env.event(), lambda: self._abort(submission))
         self._submissions[spec.request_id] = submission
         request = _request(spec, env.now)
         if self.core.add(request) is None:
@@ -74,10 +72,16 @@ class Engine:
             self._deliver(request)
         return submission
 
-    def _abort(self, request_id: str) -> None:
-        """End a request between two steps: one that is being computed runs to the step's end."""
+    def _abort(self, submission: Submission) -> None:
+        """End a request between two steps, as the engine does: during one, when it ends.
+
+        A request that has ended by then is left alone, also if its id is in use again.
+        """
+        request_id = submission.spec.request_id
+        if self._submissions.get(request_id) is not submission:
+            return
         if self._in_flight is not None:
-            self._aborts.append(request_id)
+            self._aborts.append(submission)
             return
         request = self.core.abort(request_id, self.env.now)
         if request is not None:
@@ -115,8 +119,8 @@ class Engine:
         for request in advance.ended:
             self._deliver(request)
         aborts, self._aborts = self._aborts, []
-        for request_id in aborts:
-            self._abort(request_id)
+        for submission in aborts:
+            self._abort(submission)
         if self.core.has_requests:
             self._schedule_soon()
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from sim.core.integrity import check_integrity
+from sim.errors import ConfigError
 from sim.latency.work import StepTime, StepWork
 from sim.request import Request, RequestStatus
 from sim.scheduler.output import SchedulerOutput
 from sim.scheduler.scheduler import Scheduler
+
+LAST_NS = 1 << 62
+"""Times beyond it do not fit the result tables' 64 bits."""
 
 
 class StepRecorder(Protocol):
@@ -23,7 +27,7 @@ class StepRecorder(Protocol):
         manager: object,
         num_preempted: int,
     ) -> None:
-        """Take down one step, after its outputs were applied."""
+        """Take down one step while it runs: its blocks are taken, its outputs not applied."""
 
     def request_done(self, request: Request, outcome: str, reason: str | None) -> None:
         """Take down how a request ended."""
@@ -66,13 +70,16 @@ class EngineCore:
         self.reject_unschedulable = reject_unschedulable
         self.check_every = check_every
         self.num_steps = 0
-        self.is_hopeless = False
+        self._num_preemptions = 0  # those that a recorded step has told about
+        self._num_changes = 0  # requests that came or went
+        self._hopeless: tuple[Request, int, int] | None = None
 
     # -- requests come and go ----------------------------------------------------------------
     def add(self, request: Request) -> str | None:
         """Take a request, or return why it is rejected."""
         reason = self.refusal(request)
         if reason is None:
+            self._num_changes += 1
             self.scheduler.add_request(request)
         else:
             self._end(request, "rejected", request.arrival_ns, reason)
@@ -93,22 +100,32 @@ class EngineCore:
         return self._lack_of_blocks(request, total)
 
     def _lack_of_blocks(self, request: Request, total: int) -> str | None:
-        """Compare with an empty pool. The last token is sampled but never computed."""
-        if not self.scheduler.limits.scheduler_reserve_full_isl:
-            return None
-        num_tokens = max(total - 1, request.num_prompt_tokens)
-        needed = self.manager.coordinator.get_num_blocks_to_allocate(
-            request.request_id,
-            num_tokens,
-            self.manager.empty_kv_cache_blocks,
-            0,
-            num_tokens,
-            apply_admission_cap=True,
-        )
+        """Compare what the request needs when it is alone with the whole pool."""
         usable = self.manager.block_pool.num_gpu_blocks - 1
+        needed = self._decode_need(request, total)
+        if self.scheduler.limits.scheduler_reserve_full_isl:
+            needed = max(needed, self._admission_need(request))
         if needed <= usable:
             return None
         return f"{total:,} tokens need {needed:,} blocks, the pool has {usable:,}"
+
+    def _admission_need(self, request: Request) -> int:
+        """Blocks that the admission gate asks for before anything is computed."""
+        num_tokens, empty = request.num_prompt_tokens, self.manager.empty_kv_cache_blocks
+        return self.manager.coordinator.get_num_blocks_to_allocate(
+            request.request_id, num_tokens, empty, 0, num_tokens, apply_admission_cap=True
+        )
+
+    def _decode_need(self, request: Request, total: int) -> int:
+        """Most blocks at once from the last prompt token on; the last token is only sampled.
+
+        Full attention grows, windows go up and down by one within a block: the most is reached in
+        the last block's worth of tokens.
+        """
+        coordinator = self.manager.coordinator
+        first = max(request.num_prompt_tokens, total - coordinator.scheduler_block_size) - 1
+        counts = range(first, total - 1)
+        return max(map(coordinator.num_blocks_held, counts), default=0)
 
     def abort(self, request_id: str, now_ns: int) -> Request | None:
         """End a request from outside; return it, or None if it is unknown or has ended."""
@@ -134,49 +151,56 @@ class EngineCore:
         while True:
             output = self.scheduler.schedule()
             if output.scheduled:
-                break
-            if not output.preempted:
+                return self._finish_step(output, now_ns, given_up)
+            if not output.preempted or self._is_hopeless(output, now_ns, given_up):
                 return Advance(given_up, [], None)
-            given_up += self._give_up(output, now_ns)
-            if self.is_hopeless:
-                return Advance(given_up, [], None)
-        return self._finish_step(output, now_ns, given_up)
 
-    def _give_up(self, output: SchedulerOutput, now_ns: int) -> list[Request]:
-        """Deal with a request that failed although it had the whole pool: it can never finish."""
-        pool = self.manager.block_pool
+    def _is_hopeless(self, output: SchedulerOutput, now_ns: int, given_up: list[Request]) -> bool:
+        """Deal with a request that failed although it had the whole pool to itself.
+
+        It is given up, or, if it may wait for ever, tried again; it is hopeless when it fails a
+        second time at the same token and nothing has ended or arrived in between.
+        """
+        pool, request = self.manager.block_pool, output.preempted[-1]
         if pool.get_num_free_blocks() < pool.num_gpu_blocks - 1:
-            return []
+            return False
         if not self.reject_unschedulable:
-            self.is_hopeless = True
-            return []
-        request = output.preempted[-1]
+            again = (request, request.num_tokens, self._num_changes)
+            before, self._hopeless = self._hopeless, again
+            return before == again
         self.scheduler.finish_requests([request.request_id], RequestStatus.FINISHED_IGNORED)
         reason = f"{request.num_tokens:,} tokens do not fit the whole pool"
         self._end(request, "rejected", now_ns, reason)
-        return [request]
+        given_up.append(request)
+        return False
 
     def _finish_step(
         self, output: SchedulerOutput, now_ns: int, given_up: list[Request]
     ) -> Advance:
         work = StepWork(output.prefill, output.decode)
         end_ns = now_ns + self.step_time(work)
+        if end_ns > LAST_NS:
+            raise ConfigError.one("latency", f"{end_ns} ns", "simulated time within 146 years")
         for request in output.admitted:
             request.first_scheduled_ns = now_ns
+        self._record(now_ns, end_ns, work)
         finished = self.scheduler.update_from_output(output)
         for request in output.first_tokens:
             request.first_token_ns = end_ns
         for request in finished:
             self._end(request, "finished", end_ns, None)
-        self.recorder.step(
-            now_ns, end_ns, work, self.scheduler, self.manager, len(output.preempted)
-        )
         self.num_steps += 1
         if self.check_every and self.num_steps % self.check_every == 0:
             check_integrity(self.manager)
         return Advance(given_up + finished, output.first_tokens, end_ns)
 
+    def _record(self, start_ns: int, end_ns: int, work: StepWork) -> None:
+        preempted = self.scheduler.num_preemptions - self._num_preemptions
+        self._num_preemptions += preempted
+        self.recorder.step(start_ns, end_ns, work, self.scheduler, self.manager, preempted)
+
     def _end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
+        self._num_changes += 1
         request.finish_ns = now_ns
         request.outcome = outcome
         request.reason = reason
@@ -186,14 +210,19 @@ class EngineCore:
     def give_up_all(self) -> list[Request]:
         """End what is still there as ``stuck``, with the reason why nothing can go on."""
         left = list(self.scheduler.requests.values())
+        for request in left:
+            request.outcome, request.reason = "stuck", self._why_stuck(request)
+            self.recorder.request_done(request, "stuck", request.reason)
+        return left
+
+    def _why_stuck(self, request: Request) -> str:
         pool = self.manager.block_pool
         free, usable = pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
-        for request in left:
-            state = request.status.name.lower()
-            reason = (
-                f"{state}, {request.num_tokens:,} tokens, {free:,} of {usable:,} blocks free, "
-                "and no event left that could change that"
-            )
-            request.outcome, request.reason = "stuck", reason
-            self.recorder.request_done(request, "stuck", reason)
-        return left
+        state = f"{request.status.name.lower()} with {request.num_tokens:,} tokens"
+        if self._hopeless is not None and self._hopeless[0] is request:
+            return f"{state}: it does not fit the whole pool of {usable:,} blocks"
+        first = next(iter(self.scheduler.waiting), request)
+        if first is not request:
+            return f"{state} behind {first.request_id}"
+        needed = self._admission_need(request)
+        return f"{state}: it needs {needed:,} blocks at once, {free:,} of {usable:,} are free"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MAX_LINES = 10
+MAX_NAMES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,10 @@ class ConfigError(SimError):
         """Build the error for a name that is not among ``known``, the nearest one suggested."""
         names = list(known)
         close = nearest(value, names)
-        ordered = [close, *(n for n in names if n != close)] if close else names
-        return cls.one(key, value, f"known: {', '.join(ordered)}", close)
+        near = difflib.get_close_matches(value, names, n=MAX_NAMES, cutoff=0.5)
+        ordered = [*near, *(n for n in names if n not in near)]
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        return cls.one(key, value, f"known: {', '.join(ordered[:MAX_NAMES])}{more}", close)
 
     def lines(self) -> list[str]:
         """Return the lines to print, without the program's name."""

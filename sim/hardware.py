@@ -52,11 +52,22 @@ def load_hardware(name_or_path: str) -> Hardware:
         Unknown name (the nearest one is suggested), unreadable file, unknown or missing key, value
         out of range.
     """
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        return _read(Path(name_or_path), name_or_path)
+    is_path = _is_path(name_or_path)
+    label = name_or_path if is_path else f"hardware {name_or_path}"
+    return _read(find_hardware(name_or_path), label)
+
+
+def find_hardware(name_or_path: str) -> Path:
+    """Return the file of a device; ConfigError for an unknown name."""
+    if _is_path(name_or_path):
+        return Path(name_or_path)
     if name_or_path not in known_hardware():
         raise ConfigError.unknown("hardware", name_or_path, known_hardware())
-    return _read(_folder() / f"{name_or_path}.yaml", f"hardware {name_or_path}")
+    return _folder() / f"{name_or_path}.yaml"
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith((".yaml", ".yml"))
 
 
 def _read(path: Path, key: str) -> Hardware:

@@ -15,14 +15,17 @@ class Observer:
     __slots__ = ()
 
     # -- the pool and the cache index ---------------------------------------------------
-    def allocated(self, block_ids: Sequence[int]) -> None:
-        """Blocks left the free queue, in this order; their content is gone."""
+    def allocated(self, block_ids: Sequence[int], group_id: int) -> None:
+        """Blocks left the free queue for a group, in this order; their content is gone."""
 
-    def touched(self, block_ids: Sequence[int]) -> None:
-        """Cached blocks gained a holder."""
+    def touched(self, block_ids: Sequence[int], group_id: int) -> None:
+        """Cached blocks of a group gained a holder."""
 
     def freed(self, block_ids: Sequence[int]) -> None:
-        """Blocks lost a holder, in this order; one without holders is in the free queue now."""
+        """Blocks lost a holder, in this order; one without holders is in the free queue now.
+
+        The table verb that gave them up came before.
+        """
 
     def evicted(
         self, block_ids: Sequence[int], group_ids: Sequence[int], prefix_ids: Sequence[int]

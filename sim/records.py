@@ -49,7 +49,7 @@ class Recorder:
         manager: KVCacheManager,
         num_preempted: int,
     ) -> None:
-        """Take down one step, after its outputs were applied."""
+        """Take down one step while it runs: blocks are taken, outputs not yet applied."""
         step, pool = self.num_steps, manager.block_pool
         self._steps.extend(
             (
@@ -68,7 +68,7 @@ class Recorder:
         )
         if self._waste.is_due(step):
             sample = self.partition.sample(manager, scheduler.requests)
-            self._waste.rows.append((step, end_ns, *sample))
+            self._waste.rows.append((step, start_ns, *sample))
         self.num_steps = step + 1
 
     def request_done(self, request: Request, outcome: str, reason: str | None) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sim.metrics.memory import fullest, mean_bytes
 from sim.tables import OUTCOMES, PARTS
@@ -94,7 +94,7 @@ def _run_rows(result: RunResult) -> list[tuple[str, str]]:
         ("prefix caching", _caching_text(result)),
         ("requests", _requests_text(result)),
         ("simulated time", f"{duration_text(metrics['span_s'])}, {_steps_text(result)}"),
-        ("utilisation", f"{share_text(metrics['utilisation'])} of the time in a step"),
+        ("utilisation", _utilisation_text(metrics)),
         ("throughput", _throughput_text(result)),
     ]
 
@@ -120,6 +120,11 @@ def _requests_text(result: RunResult) -> str:
     others = ", ".join(f"{counts[n]:,} {n}" for n in OUTCOMES[1:] if counts[n])
     of_all = f"{counts['finished']:,} of {result.metrics['requests_submitted']:,} finished"
     return f"{of_all}, {others}" if others else of_all
+
+
+def _utilisation_text(metrics: Mapping[str, Any]) -> str:
+    share, drain = share_text(metrics["utilisation"]), duration_text(metrics["drain_time_s"])
+    return f"{share} of the time in a step; {drain} from the last arrival to the end"
 
 
 def _steps_text(result: RunResult) -> str:

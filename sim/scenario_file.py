@@ -46,6 +46,8 @@ def load_scenario(path: str | Path) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     """Return the text of a small UTF-8 file; anything else is a ConfigError."""
     try:
+        if path.is_fifo():
+            raise ConfigError.one("file", str(path), "a regular file, not a pipe")
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:

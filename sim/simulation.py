@@ -10,18 +10,18 @@ from time import perf_counter
 from typing import Any
 
 import workloads
-from sim.config import Plugin, Scenario, Strict, validated
+from sim.config import LatencyPlugin, Scenario, Strict, WorkloadPlugin, validated
 from sim.core.eviction import EVICTION_POLICIES
 from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.engine_core import EngineCore
 from sim.errors import ConfigError, TraceError
-from sim.hardware import Hardware, load_hardware
+from sim.hardware import Hardware, find_hardware, load_hardware
 from sim.latency import LATENCY_MODELS, build_step_time
-from sim.layout.block_size import check_align
 from sim.layout.plan import Layout, LayoutSettings, plan_layout
 from sim.layout.report import layout_json
-from sim.models import ModelConfig, load_model
+from sim.models import ModelConfig, known_models, load_model
+from sim.models.files import find_model
 from sim.observer import NULL_OBSERVER, Observer
 from sim.profiles import PROFILES
 from sim.progress import NullProgress, Progress
@@ -31,6 +31,7 @@ from sim.registry import Registry
 from sim.request import PrefixIds, Request, RequestSpec
 from sim.results import RunResult, run_id
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
+from sim.startup import check_startup, startup_notes
 
 WORKLOADS: Registry[workloads.Workload] = Registry("workload.name", workloads.WORKLOADS)
 
@@ -45,6 +46,7 @@ class Assembly:
     layout: Layout
     workload: workloads.Workload
     workload_params: Any
+    notes: tuple[str, ...]
 
 
 def assemble(scenario: Scenario) -> Assembly:
@@ -52,37 +54,16 @@ def assemble(scenario: Scenario) -> Assembly:
 
     Raises ConfigError for anything that is wrong; nothing has been simulated then.
     """
-    _refuse_what_is_missing(scenario)
+    EVICTION_POLICIES[scenario.engine.free_queue]
     model, hardware = load_model(scenario.model), load_hardware(scenario.hardware)
     profile = PROFILES[scenario.engine.profile]
     layout = plan_layout(model, _layout_settings(scenario), profile)
-    _refuse_what_only_plans(layout)
-    if layout.mamba_cache_mode == "align":
-        limits = scenario.scheduler
-        check_align(
-            layout.block_size,
-            limits.max_num_batched_tokens,
-            limits.long_prefill_token_threshold,
-            enable_chunked_prefill=limits.enable_chunked_prefill,
-        )
+    check_startup(scenario, layout)
     workload = WORKLOADS[scenario.workload.name]
     params = validated(workload.params, scenario.workload.params, "workload.params")
     resolved = _resolved(scenario, layout, params)
-    return Assembly(resolved, model, hardware, layout, workload, params)
-
-
-def _refuse_what_is_missing(scenario: Scenario) -> None:
-    if scenario.scheduler.async_scheduling:
-        allowed = "false: asynchronous scheduling does not exist yet"
-        raise ConfigError.one("scheduler.async_scheduling", True, allowed)
-    EVICTION_POLICIES[scenario.engine.free_queue]
-
-
-def _refuse_what_only_plans(layout: Layout) -> None:
-    """Layouts that exist but that no manager can run yet; unknown kinds the core refuses itself."""
-    if layout.mamba_cache_mode == "all":
-        allowed = "none or align: `all` can be planned (kvsim layout), not simulated yet"
-        raise ConfigError.one("cache.mamba_cache_mode", "all", allowed)
+    notes = tuple(startup_notes(scenario, model, hardware, layout))
+    return Assembly(resolved, model, hardware, layout, workload, params, notes)
 
 
 def _layout_settings(scenario: Scenario) -> LayoutSettings:
@@ -100,16 +81,23 @@ def _resolved(scenario: Scenario, layout: Layout, workload_params: Any) -> Scena
     latency_params = validated(latency.params, scenario.latency.params, "latency.params")
     return scenario.model_copy(
         update={
+            "model": _model_name(scenario.model),
             "cache": _with(
                 scenario.cache,
                 enable_prefix_caching=layout.enable_prefix_caching,
                 mamba_cache_mode=layout.mamba_cache_mode,
             ),
             "scheduler": _with(scenario.scheduler, max_model_len=layout.settings.max_model_len),
-            "latency": Plugin(name=scenario.latency.name, params=_plain(latency_params)),
-            "workload": Plugin(name=scenario.workload.name, params=_plain(workload_params)),
+            "latency": LatencyPlugin(name=scenario.latency.name, params=_plain(latency_params)),
+            "workload": WorkloadPlugin(name=scenario.workload.name, params=_plain(workload_params)),
         }
     )
+
+
+def _model_name(name_or_path: str) -> str:
+    """One name per model: the stem of a model that comes with the project, else as given."""
+    stem = name_or_path.replace("/", "--")
+    return stem if stem in known_models() else name_or_path
 
 
 def _with(section: Strict, **values: Any) -> Any:
@@ -122,8 +110,15 @@ def _plain(params: Any) -> dict[str, Any]:
 
 
 def input_digests(assembly: Assembly) -> dict[str, str]:
-    """Return the sha256 of each input file of the workload. Raises ConfigError if unreadable."""
-    digests = {}
+    """Return the sha256 of everything that a run reads: model, hardware, and the workload's files.
+
+    Raises ConfigError for a file that cannot be read.
+    """
+    scenario = assembly.scenario
+    digests = {
+        "model": file_digest(find_model(scenario.model)),
+        "hardware": file_digest(find_hardware(scenario.hardware)),
+    }
     for path in assembly.workload.files(assembly.workload_params):
         if Path(path).exists() and not Path(path).is_file():
             raise ConfigError.one("workload.params", str(path), "a regular file")

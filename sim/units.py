@@ -26,13 +26,15 @@ _BYTE_UNITS = {
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
 
 
-def parse_bytes(text: str | int, key: str = "size") -> int:
+def parse_bytes(text: str | float, key: str = "size") -> int:
     """Return a number of bytes from ``20GiB``, ``60 GB`` or a plain integer.
 
     >>> parse_bytes("20GiB"), parse_bytes("1.5kB"), parse_bytes(7)
     (21474836480, 1500, 7)
     """
     allowed = "a number of bytes, optionally with KiB, MiB, GiB, TiB, kB, MB, GB or TB"
+    if isinstance(text, float) and text.is_integer():
+        text = int(text)
     if isinstance(text, bool) or not isinstance(text, (int, str)):
         raise ConfigError.one(key, text, allowed)
     if isinstance(text, int):
@@ -72,11 +74,6 @@ def format_bytes(num_bytes: int) -> str:
         if abs(num_bytes) >= unit:
             return f"{num_bytes / unit:.4g} {name}"
     return f"{num_bytes} B"
-
-
-def seconds_to_ns(seconds: float) -> int:
-    """Return whole nanoseconds, rounded half to even."""
-    return round(seconds * NS_PER_S)
 
 
 def cdiv(a: int, b: int) -> int:

@@ -152,10 +152,10 @@ class EventLog(Observer):
             kind: [] for kind in ("allocated", "touched", "freed", "evicted", "registered")
         }
 
-    def allocated(self, block_ids):
+    def allocated(self, block_ids, group_id):
         self.events["allocated"] += [b for b in block_ids if b]
 
-    def touched(self, block_ids):
+    def touched(self, block_ids, group_id):
         self.events["touched"] += [b for b in block_ids if b]
 
     def freed(self, block_ids):

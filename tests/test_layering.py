@@ -55,6 +55,7 @@ ALLOWED = {
     "sim.records": {*BASE, "sim.tables", "sim.metrics", "sim.request", "sim.latency.work"},
     "sim.plots": {*BASE, "sim.tables", "sim.metrics"},
     "sim.provenance": set(),
+    "sim.startup": {*BASE, "sim.config", "sim.layout"},
     "sim.result_folder": set(),
     "sim.results": {*BASE, "sim.config", "sim.scenario_file", "sim.tables", "sim.metrics",
                     "sim.result_folder", "sim.plots"},

@@ -20,12 +20,17 @@ def console(stderr: bool = False) -> Any:
 
 
 def show(renderables: Iterable[Any]) -> None:
-    """Print for people, on stdout. Text is not wrapped: log lines stay what they are."""
+    """Print for people, on stdout, without blanks at the ends of lines.
+
+    Text is not wrapped: log lines stay what they are.
+    """
     from rich.text import Text
 
     out = console()
-    for renderable in renderables:
-        out.print(renderable, soft_wrap=isinstance(renderable, Text))
+    with out.capture() as printed:
+        for renderable in renderables:
+            out.print(renderable, soft_wrap=isinstance(renderable, Text))
+    show_text("".join(f"{line.rstrip(' ')}\n" for line in printed.get().splitlines()))
 
 
 def show_json(data: Any) -> None:

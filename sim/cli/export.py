@@ -35,15 +35,20 @@ def export(
 def export_csv(folder: Path, target: Path) -> list[Path]:
     """Write the tables of the result in ``folder`` into ``target``, and return the files.
 
-    A file appears whole or not at all.
+    Each gets its name when all are written: an interrupted export leaves none.
     """
     from sim.results import RunResult
 
     result = RunResult.load(folder)
     target.mkdir(parents=True, exist_ok=True)
     files = [target / f"{name}.csv" for name in TABLES]
-    for name, path in zip(TABLES, files, strict=True):
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        getattr(result, name).to_csv(temporary, index=False, lineterminator="\n")
-        temporary.replace(path)
+    temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in files]
+    try:
+        for name, path in zip(TABLES, temporary, strict=True):
+            getattr(result, name).to_csv(path, index=False, lineterminator="\n")
+        for path, file in zip(temporary, files, strict=True):
+            path.replace(file)
+    finally:
+        for path in temporary:
+            path.unlink(missing_ok=True)
     return files

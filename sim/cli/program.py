@@ -14,7 +14,7 @@ from sim.errors import ConfigError, InvariantError
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
-EXIT_INTERRUPTED = 130
+TYPER_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 app = typer.Typer(
@@ -51,11 +51,10 @@ def _kvsim(
     """Simulate the KV cache of hybrid language models, block for block."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code.
+def run_program(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code, as ``sim.cli.main`` explains it.
 
-    0: done. 1: a run ended stuck, or a check failed. 2: wrong input, one line per problem on
-    stderr. 130: interrupted. 141: the reader of stdout went away.
+    Raises KeyboardInterrupt or Interrupted where Ctrl-C ended it.
     """
     try:
         code = _run(arguments)
@@ -79,10 +78,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except InvariantError as error:
         sys.stderr.write(f"kvsim: broken state: {error}\n")
         return EXIT_FAILED
-    except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
     except SystemExit as error:
         return EXIT_BROKEN_PIPE if error.code == 1 else int(error.code or 0)
+    if code == TYPER_INTERRUPTED:  # what typer makes of Ctrl-C inside a command
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 

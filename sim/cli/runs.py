@@ -19,6 +19,8 @@ def find_run(text: str) -> Path:
     for path in (Path(text), RUNS / text):
         if is_complete(path):
             return path
-    if not RUNS.is_dir():
+    if Path(text).is_dir():
+        raise ConfigError.one("RUN", text, "not a folder with a result")
+    if "/" in text or not RUNS.is_dir():
         raise ConfigError.one("RUN", text, "a folder that holds a complete result")
-    raise ConfigError.unknown("RUN", text, sorted(p.name for p in RUNS.iterdir()))
+    raise ConfigError.unknown("RUN", text, sorted(p.name for p in RUNS.glob("[!.]*")))

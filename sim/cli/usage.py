@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 
-from sim.errors import ConfigError, nearest
+from sim.errors import ConfigError
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """typer's base of usage errors; it has no public name in every version."""
@@ -31,7 +33,10 @@ def as_config_error(error: Any) -> ConfigError:
         known = ", ".join(context.command.commands)
         return ConfigError.one(command, "no command", f"known: {known}; or --help")
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
-    return ConfigError.one(command, extra[1] if extra else message, f"see {command} --help")
+    if extra is None:
+        return ConfigError.one(command, message, f"see {command} --help")
+    count = "one argument" if len(extra[1].split()) == 1 else "arguments"
+    return ConfigError.one(command, extra[1], f"{count} too many, see {command} --help")
 
 
 def _option(command: str, option: str, message: str, context: Any) -> ConfigError:
@@ -39,8 +44,24 @@ def _option(command: str, option: str, message: str, context: Any) -> ConfigErro
         return ConfigError.one(option, "missing", "a value is needed")
     if "does not take a value" in message:
         return ConfigError.one(option, "a value", "no value: the option stands alone")
-    close = nearest(option, _option_names(context))
-    return ConfigError.one(command, option, f"an option of {command} (see its --help)", close)
+    allowed = f"an option of {command} (see its --help)"
+    return ConfigError.one(command, option, allowed, nearest_option(option, _option_names(context)))
+
+
+def nearest_option(option: str, known: Iterable[str]) -> str | None:
+    """Return the option that is meant, None if none is near: one that begins so, or a slip.
+
+    Dashes do not count, all options have them; short words have much in common by chance, so more
+    is asked for than of other names.
+
+    >>> nearest_option("--fromat", ["--force", "--format"]), nearest_option("--format", ["--force"])
+    ('--format', None)
+    """
+    names = {name.lstrip("-"): name for name in known}
+    word = option.lstrip("-")
+    longer = [name for name in names if len(word) > 2 and name.startswith(word)]
+    found = longer[:1] or difflib.get_close_matches(word, list(names), n=1, cutoff=0.7)
+    return names[found[0]] if found else None
 
 
 def _option_names(context: Any) -> list[str]:

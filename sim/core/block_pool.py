@@ -46,7 +46,7 @@ class BlockPool:
         self.prefix_id = [NO_PREFIX] * num_gpu_blocks
         self.group_id = [NO_PREFIX] * num_gpu_blocks
         self.cached_blocks: list[dict[int, int]] = [{} for _ in range(num_groups)]
-        self.duplicates: list[dict[int, list[int]]] = [{} for _ in range(num_groups)]
+        self.duplicates: list[dict[int, dict[int, None]]] = [{} for _ in range(num_groups)]
         self.held_by_group = [0] * num_groups
         self.cached_free_by_group = [0] * num_groups
         self.free_block_queue: FreeQueue = free_queue(range(1, num_gpu_blocks), num_gpu_blocks)
@@ -85,7 +85,7 @@ class BlockPool:
             ref_cnt[block_id] = 1
             groups[block_id] = group_id
         self.held_by_group[group_id] += n
-        self.observer.allocated(blocks)
+        self.observer.allocated(blocks, group_id)
         return blocks
 
     def _drop_keys(self, block_ids: Sequence[int]) -> list[int]:
@@ -107,9 +107,8 @@ class BlockPool:
         index, duplicates = self.cached_blocks[group_id], self.duplicates[group_id]
         others = duplicates[prefix_id]
         if index[prefix_id] == block_id:
-            index[prefix_id] = others.pop(0)
-        else:
-            others.remove(block_id)
+            block_id = index[prefix_id] = next(iter(others))
+        del others[block_id]
         if not others:
             del duplicates[prefix_id]
 
@@ -123,7 +122,7 @@ class BlockPool:
             self.free_block_queue.remove(pulled)
             self.cached_free_by_group[group_id] -= len(pulled)
             self.held_by_group[group_id] += len(pulled)
-        self.observer.touched(block_ids)
+        self.observer.touched(block_ids, group_id)
 
     def free_blocks(self, ordered_blocks: Sequence[int]) -> None:
         """Take a holder away from each block; the first in the list is to be evicted first.
@@ -192,7 +191,7 @@ class BlockPool:
                 )
             columns[block_id] = prefix_id
             if index.setdefault(prefix_id, block_id) != block_id:
-                self.duplicates[group_id].setdefault(prefix_id, []).append(block_id)
+                self.duplicates[group_id].setdefault(prefix_id, {})[block_id] = None
         self._note(prefix_ids)
 
     def register(self, block_id: int, group_id: int, prefix_id: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NoReturn
 
 from sim.core.block_pool import NO_PREFIX, NULL_BLOCK, BlockPool
 from sim.core.kv_cache_manager import KVCacheManager
@@ -25,7 +26,11 @@ def check_integrity(manager: KVCacheManager) -> None:
 
 def _require(law: str, left: object, right: object) -> None:
     if left != right:
-        raise InvariantError(f"{law}: {left} is not {right}")
+        _broken(law, left, right)
+
+
+def _broken(law: str, left: object, right: object) -> NoReturn:
+    raise InvariantError(f"{law}: {left} is not {right}")
 
 
 def _check_queue(pool: BlockPool) -> set[int]:
@@ -52,7 +57,8 @@ def _check_tables(manager: KVCacheManager) -> Counter[int]:
             holders.update(held)
             for block_id in held:
                 first = owner.setdefault(block_id, group_id)
-                _require(f"group of block {block_id}", first, group_id)
+                if first != group_id:
+                    _broken(f"group of block {block_id}", first, group_id)
     for block_id, group_id in owner.items():
         recorded = manager.block_pool.group_id[block_id]
         _require(f"recorded group of block {block_id} = its holder's", recorded, group_id)
@@ -64,8 +70,10 @@ def _check_holders(pool: BlockPool, free: set[int], holders: Counter[int]) -> No
     _require(f"free + held + null {terms} = blocks", sum(terms), pool.num_gpu_blocks)
     for block_id in range(1, pool.num_gpu_blocks):
         count = pool.ref_cnt[block_id]
-        _require(f"ref_cnt of block {block_id} = its holders", count, holders[block_id])
-        _require(f"block {block_id} without holders is free", block_id in free, count == 0)
+        if count != holders[block_id]:
+            _broken(f"ref_cnt of block {block_id} = its holders", count, holders[block_id])
+        if (block_id in free) != (count == 0):
+            _broken(f"block {block_id} without holders is free", block_id in free, count == 0)
 
 
 def _entries(pool: BlockPool) -> Iterable[tuple[int, int, int]]:
@@ -84,10 +92,12 @@ def _entries(pool: BlockPool) -> Iterable[tuple[int, int, int]]:
 def _check_index(pool: BlockPool) -> None:
     seen: set[int] = set()
     for group_id, prefix_id, block_id in _entries(pool):
-        _require(f"block {block_id} is in the index once", block_id in seen, False)
+        recorded = (pool.group_id[block_id], pool.prefix_id[block_id])
+        if block_id in seen:
+            _broken(f"block {block_id} is in the index once", (group_id, prefix_id), recorded)
+        if recorded != (group_id, prefix_id):
+            _broken(f"group and identity of block {block_id}", recorded, (group_id, prefix_id))
         seen.add(block_id)
-        _require(f"identity of block {block_id}", pool.prefix_id[block_id], prefix_id)
-        _require(f"group of cached block {block_id}", pool.group_id[block_id], group_id)
     hashed = {b for b, prefix_id in enumerate(pool.prefix_id) if prefix_id != NO_PREFIX}
     _require("blocks with an identity that the index lacks", sorted(hashed - seen), [])
     _require("the null block is never cached", NULL_BLOCK in seen, False)

@@ -167,6 +167,10 @@ class KVCacheCoordinator:
             self.retention_interval,
         )
 
+    def num_blocks_held(self, num_computed_tokens: int) -> int:
+        """Blocks that a request needs at once, in all groups, to compute one more token."""
+        return sum(m.num_blocks_held(num_computed_tokens) for m in self.single_type_managers)
+
     # -- broadcasts ------------------------------------------------------------------------
     def remove_skipped_blocks(self, request_id: str, total_computed_tokens: int) -> None:
         """Free what no later token of the request reads."""

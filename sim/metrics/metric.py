@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import fsum
 
 from sim.metrics.run_tables import RunTables
@@ -46,22 +45,21 @@ def nearest_rank(values: Sequence[float], percent: int) -> float | None:
     return sorted(values)[rank - 1]
 
 
-def time_weighted_mean(values: Sequence[int], times_ns: Sequence[int]) -> float | None:
-    """Return the mean over time of a value that holds from its own time to that of the next one.
+def weighted_mean(values: Sequence[int], weights: Sequence[int]) -> float | None:
+    """Return the mean of values that each hold for a time, or None of nothing.
 
-    The last value has no weight, except where all times are equal: then the plain mean is taken.
-    Sums are exact integers; the only rounding is the division at the end.
+    Where all weights are 0 the plain mean is taken. Sums are exact integers; the only rounding is
+    the division at the end.
 
-    >>> time_weighted_mean([10, 0, 7], [0, 1, 4])     # (10 x 1 + 0 x 3) / 4
+    >>> weighted_mean([10, 0], [1, 3])
     2.5
     """
     if not values:
         return None
-    weights = [end - begin for begin, end in pairwise(times_ns)]
     total = sum(weights)
     if total == 0:
         return mean(values)
-    return sum(v * w for v, w in zip(values, weights, strict=False)) / total
+    return sum(v * w for v, w in zip(values, weights, strict=True)) / total
 
 
 def distribution(

@@ -23,11 +23,37 @@ def submitted(tables: RunTables) -> int:
 
 
 def span_s(tables: RunTables) -> float | None:
-    """Seconds from the first arrival to the end of the last step, or None if nothing ran."""
+    """Seconds from the first arrival to the last arrival or step, or None if nothing ran."""
     if not len(tables.requests) or not len(tables.steps):
         return None
-    begin, end = tables.requests["arrival_ns"].min(), tables.steps["end_ns"].max()
-    return (int(end) - int(begin)) / NS_PER_S
+    arrivals = tables.requests["arrival_ns"]
+    end = max(int(arrivals.max()), int(tables.steps["end_ns"].max()))
+    return (end - int(arrivals.min())) / NS_PER_S
+
+
+def drain_time_s(tables: RunTables) -> float | None:
+    """Seconds from the last arrival to the end of the last step: how long a backlog took.
+
+    None if nothing ran or some request was never served, for then the backlog never ended.
+    """
+    if not len(tables.requests) or not len(tables.steps):
+        return None
+    if (tables.requests["outcome"] == "stuck").any():
+        return None
+    last, end = tables.requests["arrival_ns"].max(), tables.steps["end_ns"].max()
+    return max(0, int(end) - int(last)) / NS_PER_S
+
+
+def num_preemptions(tables: RunTables) -> int:
+    """Preemptions of all requests, also those in steps that scheduled nothing."""
+    return int(tables.requests["preemptions"].sum())
+
+
+def num_waiting_mean(tables: RunTables) -> float | None:
+    """Mean number of requests before their first admission, by Little's law."""
+    ends = tables.requests["first_scheduled_ns"].fillna(tables.requests["finish_ns"])
+    waits = (ends - tables.requests["arrival_ns"]).dropna()
+    return per_second(int(waits.sum()) / NS_PER_S, tables)
 
 
 def per_second(amount: float, tables: RunTables) -> float | None:
@@ -123,6 +149,7 @@ REQUEST_METRICS = [
     Metric("requests_submitted", "requests", "size of R", submitted),
     *map(count, OUTCOMES),
     Metric("span_s", "s", "T", span_s),
+    Metric("drain_time_s", "s", "T - (last a - first a)", drain_time_s),
     Metric("request_throughput", "requests/s", "finished requests / T", request_throughput),
     Metric("output_throughput", "tokens/s", "sum of o over R / T", output_throughput),
     Metric(

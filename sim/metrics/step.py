@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.metrics.metric import Metric, Value, time_weighted_mean
-from sim.metrics.request import span_s
+from sim.metrics.metric import Metric, Value
+from sim.metrics.request import num_preemptions, num_waiting_mean, span_s
 from sim.metrics.run_tables import RunTables
 from sim.tables import HELD_PREFIX
 from sim.units import NS_PER_S
@@ -22,7 +22,7 @@ def busy_ns(tables: RunTables) -> int:
 
 
 def utilisation(tables: RunTables) -> float | None:
-    """Share of the span in which a step was running; 1 means saturated."""
+    """Share of the span in which a step was running; 1 means that the engine never idled."""
     span = span_s(tables)
     return busy_ns(tables) / NS_PER_S / span if span else None
 
@@ -37,14 +37,18 @@ def total(column: str) -> Callable[[RunTables], int]:
     return lambda tables: int(tables.steps[column].sum())
 
 
-def over_time(column: str) -> Callable[[RunTables], Value]:
-    """Return the function that averages a column over time."""
+def over_time(tables: RunTables, values: list[int]) -> float | None:
+    """Return the mean over the span of what holds while each step runs and is 0 in between."""
+    steps, span = tables.steps, span_s(tables)
+    if not span:
+        return None
+    times = (steps["end_ns"] - steps["start_ns"]).tolist()
+    return sum(v * t for v, t in zip(values, times, strict=True)) / NS_PER_S / span
 
-    def value(tables: RunTables) -> float | None:
-        steps = tables.steps
-        return time_weighted_mean(steps[column].tolist(), steps["end_ns"].tolist())
 
-    return value
+def running_mean(tables: RunTables) -> float | None:
+    """Mean over time of the requests that are running."""
+    return over_time(tables, tables.steps["num_running"].tolist())
 
 
 def largest(column: str) -> Callable[[RunTables], Value]:
@@ -59,17 +63,19 @@ def usage(free_blocks: float | None, tables: RunTables) -> float | None:
 
 
 def usage_mean(tables: RunTables) -> float | None:
-    """Mean over time of the usage."""
-    return usage(over_time("free_blocks")(tables), tables)
+    """Mean over time of the usage; between steps nothing is held."""
+    usable = tables.num_blocks - 1
+    held = over_time(tables, (usable - tables.steps["free_blocks"]).tolist())
+    return held / usable if held is not None and usable > 0 else None
 
 
 def usage_max(tables: RunTables) -> float | None:
-    """Largest usage at the end of a step."""
+    """Largest usage while a step runs."""
     return usage(int(tables.steps["free_blocks"].min()), tables) if len(tables.steps) else None
 
 
 def held_blocks_max(tables: RunTables) -> Value:
-    """Most blocks with a holder at the end of a step, over all groups."""
+    """Most blocks with a holder while a step runs, over all groups."""
     held = [name for name in tables.steps.columns if name.startswith(HELD_PREFIX)]
     return int(tables.steps[held].sum(axis=1).max()) if len(tables.steps) else None
 
@@ -83,15 +89,15 @@ STEP_METRICS = [
     Metric(
         "vllm:num_preemptions",
         "preemptions",
-        "sum of z over S",
-        total("preemptions"),
+        "sum of preemptions over R",
+        num_preemptions,
         "vllm:num_preemptions",
     ),
     Metric(
         "num_requests_running_mean",
         "requests",
         "M of running",
-        over_time("num_running"),
+        running_mean,
         "vllm:num_requests_running",
     ),
     Metric(
@@ -104,8 +110,8 @@ STEP_METRICS = [
     Metric(
         "num_requests_waiting_mean",
         "requests",
-        "M of waiting",
-        over_time("num_waiting"),
+        "sum of s - a over R, e - a without s, / T",
+        num_waiting_mean,
         "vllm:num_requests_waiting",
     ),
     Metric(

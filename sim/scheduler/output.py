@@ -25,7 +25,8 @@ class SchedulerOutput:
 
     scheduled : tuples of the shape ``Scheduled``.
     prefill : (first, count) of each prefill chunk; decode : tokens before each decoded one.
-    new_block_ids : by request that got blocks, one list per group (admitted: the whole table).
+    new_block_ids : by request that got blocks, one list per group; of an admitted request the whole
+        table, which is the manager's own and changes with the next step.
     admitted, resumed, preempted : requests that entered for the first time, again, or left.
     finished_req_ids : requests that ended since the step before.
     first_tokens : requests whose first token this step made; filled by ``update_from_output``.

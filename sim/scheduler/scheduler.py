@@ -80,10 +80,6 @@ class Scheduler:
         running = RequestStatus.RUNNING
         self.running = [r for r in self.running if r.status is running]
 
-    def get_request_counts(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting requests."""
-        return len(self.running), len(self.waiting)
-
     # -- one step ----------------------------------------------------------------------------
     def schedule(self) -> SchedulerOutput:
         """Decide the next step, take its blocks, and count its tokens as computed."""
@@ -212,8 +208,8 @@ class Scheduler:
         request.status = RequestStatus.RUNNING
         if request.num_cached_tokens < 0:
             request.num_cached_tokens = num_hit
-        tables = self.kv_cache_manager.get_block_ids(request.request_id)
-        output.new_block_ids[request.request_id] = tuple(table[:] for table in tables)
+        request_id = request.request_id
+        output.new_block_ids[request_id] = self.kv_cache_manager.get_block_ids(request_id)
 
     @staticmethod
     def _record(output: SchedulerOutput, request: Request, computed: int, num_new: int) -> None:

@@ -79,6 +79,7 @@ ONE = {
     ("name", "expected"),
     [
         ("span_s", 0.050),  # from 10 ms to 60 ms
+        ("drain_time_s", 0.050),  # the only arrival, at 10 ms, to 60 ms
         ("ttft_mean_s", 0.020),
         ("ttft_p99_s", 0.020),
         ("tpot_p50_s", 0.010),  # 30 ms for 3 tokens after the first
@@ -97,16 +98,16 @@ ONE = {
         ("prefill_tokens_computed", 75),
         ("decode_tokens_computed", 3),
         ("vllm:num_preemptions", 1),
-        ("num_requests_running_mean", (1 * 20 + 2 * 15) / 35),  # from 25 to 45 to 60 ms
+        ("num_requests_running_mean", (1 * 10 + 2 * 20) / 50),  # steps of 10, 20, 10 of 50 ms
         ("num_requests_running_max", 2),
-        ("num_requests_waiting_mean", 3 * 20 / 35),
+        ("num_requests_waiting_mean", 2 / 50),  # one request for 2 of 50 ms
         ("num_requests_waiting_max", 3),
-        ("vllm:kv_cache_usage_perc_mean", 1 - (4 * 20 + 6 * 15) / 35 / 10),
+        ("vllm:kv_cache_usage_perc_mean", (0.6 * 10 + 0.4 * 20) / 50),
         ("vllm:kv_cache_usage_perc_max", 0.6),
         ("held_blocks_max", 6),
         ("cached_free_blocks_max", 5),
-        ("waste_share_live", (600 * 20 + 300 * 15) / 35 / 1000),
-        ("waste_share_free", (300 * 20 + 600 * 15) / 35 / 1000),
+        ("waste_share_live", (600 * 10 + 300 * 20) / 40 / 1000),
+        ("waste_share_free", (300 * 10 + 600 * 20 + 900 * 10) / 40 / 1000),
         ("waste_share_tail", 0.0),
     ],
 )
@@ -120,9 +121,9 @@ def test_one_request_in_three_steps_gives_the_values_by_hand(name, expected):
          "cached_free_blocks": 5},
     ]  # fmt: skip
     waste = [
-        {"time_ns": 25 * MS, "live": 600, "free": 300},
-        {"time_ns": 45 * MS, "live": 300, "free": 600},
-        {"time_ns": 60 * MS, "live": 0, "free": 900},
+        {"time_ns": 15 * MS, "live": 600, "free": 300},
+        {"time_ns": 25 * MS, "live": 300, "free": 600},
+        {"time_ns": 50 * MS, "live": 0, "free": 900},
     ]
     tables = make_tables(
         [ONE], steps, waste, num_groups=2, prefix_cache_queries=300, prefix_cache_hits=50
@@ -145,6 +146,26 @@ def test_an_aborted_request_counts_for_its_first_token_but_not_for_its_end():
 def test_hit_rate_leaves_out_requests_that_were_never_admitted():
     metrics = compute_metrics(make_tables([ONE, {**REJECTED, "prompt_tokens": 10**6}]))
     assert metrics["prefix_hit_rate"] == 0.25
+
+
+def test_span_and_drain_do_not_depend_on_which_request_is_rejected():
+    steps = [{"start_ns": 0, "end_ns": 200 * MS}]
+    served = {**ONE, "arrival_ns": 0, "first_scheduled_ns": 0}
+    late = {**REJECTED, "arrival_ns": 1000 * MS}
+    metrics = compute_metrics(make_tables([served, late], steps))
+    assert (metrics["span_s"], metrics["utilisation"], metrics["drain_time_s"]) == (1.0, 0.2, 0.0)
+    early = {**REJECTED, "arrival_ns": 0}
+    shifted = [{"start_ns": 800 * MS, "end_ns": 1000 * MS}]
+    metrics = compute_metrics(
+        make_tables([early, {**served, "arrival_ns": 800 * MS, "finish_ns": 1000 * MS}], shifted)
+    )
+    assert (metrics["span_s"], metrics["utilisation"], metrics["drain_time_s"]) == (1.0, 0.2, 0.2)
+
+
+def test_backlog_that_is_never_served_has_no_drain_time():
+    stuck = {**REJECTED, "outcome": "stuck", "finish_ns": None}
+    steps = [{"start_ns": 0, "end_ns": 200 * MS}]
+    assert compute_metrics(make_tables([ONE, stuck], steps))["drain_time_s"] is None
 
 
 def test_fullest_is_the_sample_with_the_least_free():

@@ -102,7 +102,7 @@ class BlockPool:
             block.group_id = group_id
             taken.append(block.block_id)
         if taken:
-            self.observer.allocated(taken)
+            self.observer.allocated(taken, group_id)
         return taken
 
     def touch(self, block_ids: Sequence[int], group_id: int) -> None:
@@ -113,7 +113,7 @@ class BlockPool:
             if block.ref_cnt == 0:
                 self.free_block_queue.ids.remove(block_id)
             block.ref_cnt += 1
-            self.observer.touched([block_id])
+            self.observer.touched([block_id], group_id)
 
     def free_blocks(self, block_ids: Sequence[int]) -> None:
         hashless, cached = [], []

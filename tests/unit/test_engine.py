@@ -9,9 +9,10 @@ from sim.core.kv_cache_manager import KVCacheManager
 from sim.engine import Engine
 from sim.engine_core import EngineCore
 from sim.errors import ConfigError
+from sim.layout.kv_cache_spec import MambaSpec
 from sim.request import PrefixIds, RequestSpec, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
-from tests.helpers import full, make_kv_cache_config, sliding
+from tests.helpers import full, make_kv_cache_config, mamba, sliding
 
 BLOCK = 4
 STEP_NS = 10
@@ -23,9 +24,11 @@ class Diary:
     def __init__(self):
         self.steps = []
         self.ended = []
+        self.preemptions = []
 
     def step(self, start_ns, end_ns, work, scheduler, manager, num_preempted):
         self.steps.append((start_ns, list(work.prefill), list(work.decode)))
+        self.preemptions.append(num_preempted)
 
     def request_done(self, request, outcome, reason):
         self.ended.append((request.request_id, outcome, request.finish_ns))
@@ -38,7 +41,8 @@ class World:
         self.diary = Diary()
         config = make_kv_cache_config(specs or [full(BLOCK)], num_blocks=num_blocks)
         self.manager = KVCacheManager(config, 1000, BLOCK, BLOCK, max_num_batched_tokens=budget)
-        scheduler = Scheduler(self.manager, SchedulerLimits(budget, 8, 1000, **limits))
+        align = BLOCK if any(isinstance(s, MambaSpec) for s in specs) else None
+        scheduler = Scheduler(self.manager, SchedulerLimits(budget, 8, 1000, **limits), align)
         self.core = EngineCore(
             scheduler, lambda work: STEP_NS, self.diary, reject_unschedulable=reject, check_every=1
         )
@@ -208,27 +212,108 @@ def test_unschedulable_request_waits_for_ever_and_is_named_at_the_end():
     left = world.core.give_up_all()
     # Head-of-line blocking: the small request behind it is stuck too.
     assert [request.request_id for request in left] == ["big", "behind"]
-    assert "waiting, 500 tokens, 99 of 99 blocks free" in left[0].reason
+    reason = "waiting with 500 tokens: it needs 125 blocks at once, 99 of 99 are free"
+    assert [request.reason for request in left] == [reason, "waiting with 8 tokens behind big"]
     assert not behind.done.triggered
 
 
-def test_request_that_outgrows_the_whole_pool_is_given_up_and_others_go_on():
-    # Without the gate the engine cannot tell at arrival; alone it fills all 9 usable blocks.
+@pytest.mark.parametrize(
+    ("prompt", "output", "words"),
+    [
+        # 36 computed tokens fill the 9 usable blocks.
+        (30, 8, "38 tokens need 10 blocks, the pool has 9"),
+        (37, 1, "38 tokens need 10 blocks, the pool has 9"),
+    ],
+)
+def test_outgrowing_the_pool_is_noticed_at_arrival_without_the_gate_too(prompt, output, words):
     world = World(num_blocks=10, scheduler_reserve_full_isl=False)
-    big = world.submit("big", prompt=30, output=20)
+    big = world.submit("big", prompt=prompt, output=output)
+    assert big.done.value.reason == words
+    fits = world.submit("fits", prompt=prompt - 1, output=output)
+    world.run()
+    assert fits.done.value.status == "finished"
+
+
+def test_request_whose_chunk_outgrows_the_whole_pool_is_given_up_and_others_go_on():
+    # A window of 8 needs 3 blocks at most while it decodes. The first chunk of 32 takes 8 of the
+    # 9 usable blocks; the second would keep 2 of them and take 8 more.
+    world = World(
+        specs=[sliding(BLOCK, 8)], num_blocks=10, budget=32, scheduler_reserve_full_isl=False
+    )
+    big = world.submit("big", prompt=70, output=2)
     small = world.submit("small", prompt=8, output=2)
     world.run()
     assert big.done.value.status == "rejected"
-    assert big.done.value.reason == "37 tokens do not fit the whole pool"
+    assert big.done.value.reason == "70 tokens do not fit the whole pool"
     assert small.done.value.status == "finished"
+
+
+def test_hopeless_request_that_may_wait_does_not_keep_others_from_finishing():
+    world = World(
+        specs=[sliding(BLOCK, 8)],
+        num_blocks=10,
+        budget=32,
+        reject=False,
+        scheduler_reserve_full_isl=False,
+        long_prefill_token_threshold=31,
+    )
+    world.submit("big", prompt=70, output=2)
+    small = world.submit("small", prompt=1, output=1)
+    world.run()
+    # One token of budget is left beside the chunk of 31, so the small request gets its turn.
+    assert small.done.value.status == "finished"
+    assert [r.request_id for r in world.core.give_up_all()] == ["big"]
+
+
+@pytest.mark.parametrize("num_blocks", range(3, 14))
+@pytest.mark.parametrize("specs", [[full(4)], [full(4), sliding(4, 8)], [full(4), mamba(4)]])
+def test_arrival_check_tells_exactly_what_a_lone_request_can_do(num_blocks, specs):
+    """Whatever is let in finishes; whatever is refused cannot be served by waiting either."""
+    for prompt, output in [(3, 2), (4, 1), (5, 1), (9, 4), (13, 10), (20, 1), (6, 30), (17, 8)]:
+        answers = []
+        for reject in (True, False):
+            world = World(specs=specs, num_blocks=num_blocks, budget=8, reject=reject)
+            submission = world.submit("r", prompt=prompt, output=output)
+            world.run()
+            answers.append(submission.done.triggered and submission.done.value.status)
+        assert answers in (["finished", "finished"], ["rejected", False]), (prompt, output)
+
+
+def test_stale_abort_handle_leaves_the_next_request_of_that_id_alone():
+    world = World()
+    first = world.submit("a", output=1)
+    world.run()
+    second = world.submit("a", output=5)
+    first.abort()
+    world.run()
+    assert second.done.value.status == "finished"
+
+
+def test_preemptions_of_a_step_that_schedules_nothing_are_told_with_the_next_step():
+    world = World(
+        specs=[sliding(BLOCK, 8)], num_blocks=10, budget=32, scheduler_reserve_full_isl=False
+    )
+    world.submit("big", prompt=70, output=2)
+    world.submit("small", prompt=8, output=2)
+    world.run()
+    assert sum(world.diary.preemptions) == world.core.scheduler.num_preemptions == 1
+
+
+def test_time_beyond_the_tables_is_refused():
+    world = World()
+    world.core.step_time = lambda work: 1 << 62
+    world.submit("a", output=2)
+    with pytest.raises(ConfigError, match="simulated time within 146 years"):
+        world.run()
 
 
 def test_request_that_outgrows_the_whole_pool_ends_the_run_if_it_may_wait():
     world = World(num_blocks=10, reject=False)
     world.submit("big", prompt=30, output=20)
     world.run()
-    assert world.core.is_hopeless
-    assert [r.outcome for r in world.core.give_up_all()] == ["stuck"]
+    (left,) = world.core.give_up_all()
+    assert left.outcome == "stuck"
+    assert left.reason == "preempted with 37 tokens: it does not fit the whole pool of 9 blocks"
 
 
 def test_request_id_in_use_is_refused():

@@ -60,11 +60,11 @@ def test_a_step_becomes_a_row():
 def test_a_sampled_step_carries_the_partition_of_the_memory():
     recorder = make_recorder()
     scheduler, manager = make_state(held=[3, 4])
-    recorder.step(0, 250, StepWork([], [1]), scheduler, manager, 0)
+    recorder.step(100, 250, StepWork([], [1]), scheduler, manager, 0)
     (row,) = recorder.tables(manager).waste.to_dict("records")
     # 20 of 32 slots of 32 B are computed; 7 blocks are free; 5200 - 10 x 512 bytes fill no block.
     expected = {"live": 640, "tail": 384, "free": 7 * 512, "null_block": 512, "remainder": 80}
-    assert row == {"step": 0, "time_ns": 250, **dict.fromkeys(PARTS, 0), **expected}
+    assert row == {"step": 0, "time_ns": 100, **dict.fromkeys(PARTS, 0), **expected}
     assert sum(expected.values()) == 5200
 
 

@@ -39,6 +39,7 @@ def test_summary_names_the_facts_of_a_run():
         "output_tokens": 4,
         "prompt_tokens": 100,
         "cached_tokens": 25,
+        "preemptions": 2,
     }
     steps = [{"start_ns": 0, "end_ns": 30 * MS, "free_blocks": 4, "preemptions": 2},
              {"start_ns": 30 * MS, "end_ns": 60 * MS, "free_blocks": 10}]  # fmt: skip
@@ -54,10 +55,10 @@ def test_summary_names_the_facts_of_a_run():
         "prefix hit rate 25.0 % of prompt tokens",
         "looked up 300 tokens vllm:prefix_cache_queries",
         "preemptions 2 vllm:num_preemptions",
-        "KV cache usage 60.0 %, at most 60.0 % vllm:kv_cache_usage_perc",
-        "utilisation 100.0 % of the time in a step",
-        "live 600 B 60.0 % 600 B",
-        "free 400 B 40.0 % 400 B",
+        "KV cache usage 30.0 %, at most 60.0 % vllm:kv_cache_usage_perc",
+        "utilisation 100.0 % of the time in a step; 60.0 ms from the last arrival to the end",
+        "live 300 B 30.0 % 600 B",
+        "free 700 B 70.0 % 400 B",
     ]:
         assert line in lines, line
     assert not [line for line in lines if line.startswith("tail")]  # nothing was in it

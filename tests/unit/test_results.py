@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sim.config import Plugin, Scenario
+from sim.config import Scenario, WorkloadPlugin
 from sim.errors import ConfigError
 from sim.provenance import file_digest, provenance
 from sim.result_folder import _HOST
 from sim.results import RunResult, is_complete, run_id
 from tests.unit.metrics.fakes import MS, make_tables, run_like_tables
 
-SCENARIO = Scenario(model="google--gemma-3-27b-it", workload=Plugin(name="multi_turn"))
+SCENARIO = Scenario(model="google--gemma-3-27b-it", workload=WorkloadPlugin())
 LAYOUT = {
     "schema": 1,
     "groups": [{"kind": "full_attention"}] * 2,

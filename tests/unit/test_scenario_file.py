@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 
 import pytest
 import yaml
@@ -83,6 +84,12 @@ def test_alias_bomb_is_refused_before_it_grows() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     with pytest.raises(ConfigError, match="alias"):
         parse_yaml("\n".join(lines), "f")
+
+
+def test_named_pipe_is_refused_and_not_waited_for(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigError, match="a regular file, not a pipe"):
+        load_scenario(tmp_path / "pipe.yaml")
 
 
 def test_file_that_cannot_be_read_is_a_config_error(tmp_path) -> None:

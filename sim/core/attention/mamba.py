@@ -213,14 +213,19 @@ class MambaManager(SingleTypeKVCacheManager):
         block_id = table[idx]
         if block_id:
             table[idx] = NULL_BLOCK
-            self.block_pool.free_blocks([block_id])
             self.block_pool.observer.table_null(request_id, self.kv_cache_group_id, idx, idx + 1)
+            self.block_pool.free_blocks([block_id])
 
     def free(self, request_id: str) -> None:
         """Give back the table and what align mode remembers."""
         super().free(request_id)
         self.last_state_block_idx.pop(request_id, None)
         self._allocated_block_reqs.discard(request_id)
+
+    def num_blocks_held(self, num_computed_tokens: int) -> int:
+        """Return one state; in align mode a second one when it moves on to its next block."""
+        moves = self._is_align and num_computed_tokens >= self.block_size
+        return 1 + moves + self.num_speculative_blocks
 
     def quiet_until(self, request_id: str, num_computed_tokens: int) -> int:
         """Return 0 with speculation: then every step may move a block."""

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.metrics.metric import mean, nearest_rank, time_weighted_mean
+from sim.metrics.metric import mean, nearest_rank, weighted_mean
 from sim.metrics.sampling import ThinnedSamples
 
 
 def test_nothing_has_no_mean_and_no_percentile():
     assert mean([]) is None
     assert nearest_rank([], 50) is None
-    assert time_weighted_mean([], []) is None
+    assert weighted_mean([], []) is None
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,18 @@ def test_nearest_rank_is_the_smallest_value_that_covers_the_share(values, percen
     assert nearest_rank(values, percent) == min(covering)
 
 
-def test_time_weighted_mean_gives_a_value_the_time_until_the_next():
-    # 4 holds for 10, 0 for 30, the last for nothing: 40 / 40.
-    assert time_weighted_mean([4, 0, 1000], [5, 15, 45]) == 1.0
+def test_weighted_mean_counts_each_value_for_its_time():
+    # 4 for 10 and 0 for 30: 40 / 40.
+    assert weighted_mean([4, 0], [10, 30]) == 1.0
 
 
-def test_time_weighted_mean_of_one_moment_is_the_plain_mean():
-    assert time_weighted_mean([4], [7]) == 4
-    assert time_weighted_mean([4, 6], [7, 7]) == 5
+def test_weighted_mean_without_any_time_is_the_plain_mean():
+    assert weighted_mean([4, 6], [0, 0]) == 5
 
 
-def test_time_weighted_mean_is_exact_for_large_integers():
+def test_weighted_mean_is_exact_for_large_integers():
     big = 2**60 + 1
-    assert time_weighted_mean([big, big, 0], [0, 2**40, 2**41]) == float(big)
+    assert weighted_mean([big, big], [2**40, 2**41]) == float(big)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 8])

@@ -1,0 +1,104 @@
+"""What is refused at start-up, and what is remarked on."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.config import Scenario, validated
+from sim.errors import ConfigError
+from sim.simulation import assemble
+
+LLAMA = "meta-llama--Llama-3.1-8B"
+JAMBA = "ai21labs--Jamba-v0.1"
+
+
+def made(model=LLAMA, *, cache=None, **sections):
+    return assemble(validated(Scenario, {"model": model, "cache": cache or {}, **sections}))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "line"),
+    [
+        # vLLM 0.25.1's SchedulerConfig refuses both.
+        (
+            {"max_num_batched_tokens": 8},
+            "scheduler.max_num_batched_tokens: 8: at least max_num_seqs (1024)",
+        ),
+        (
+            {"enable_chunked_prefill": False, "max_model_len": 16384},
+            "scheduler.max_num_batched_tokens: 8192: at least max_model_len (16384) "
+            "without chunked prefill",
+        ),
+        (
+            {"async_scheduling": True},
+            "scheduler.async_scheduling: True: false: asynchronous scheduling does not exist yet",
+        ),
+    ],
+)
+def test_settings_that_the_engine_would_not_start_with_are_refused(scheduler, line):
+    with pytest.raises(ConfigError) as caught:
+        made(scheduler=scheduler)
+    assert caught.value.lines() == [line]
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        {"max_num_batched_tokens": 8, "max_num_seqs": 8},
+        {"enable_chunked_prefill": False, "max_model_len": 8192},
+    ],
+)
+def test_the_nearest_settings_that_it_would_start_with_are_taken(scheduler):
+    assert made(scheduler=scheduler).layout.kv_cache_config.num_blocks > 0
+
+
+def test_a_pool_too_large_to_simulate_is_refused_before_memory_is_taken():
+    with pytest.raises(ConfigError, match=r"cache: 1,099,511,627,776 blocks: a pool of at most"):
+        made(cache={"num_gpu_blocks_override": 2**40})
+
+
+def test_weights_and_kv_memory_that_do_not_fit_the_device_are_remarked_on():
+    # 8,030,000,000 parameters of 2 bytes are 14.96 GiB; an L40S has less than 48 GiB.
+    (note,) = made(hardware="l40s-48gb", cache={"kv_cache_memory_bytes": "40GiB"}).notes
+    assert note.startswith("14.96 GiB of weights (2 bytes per parameter) and 40 GiB of KV memory")
+    assert made(hardware="l40s-48gb", cache={"kv_cache_memory_bytes": "20GiB"}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "key"),
+    [
+        (LLAMA, {"enable_prefix_caching": False, "prefix_cache_retention_interval": 16},
+         "prefix_cache_retention_interval"),
+        (LLAMA, {"mamba_cache_mode": "align"}, "mamba_cache_mode"),
+        (JAMBA, {"mamba_cache_mode": "align"}, "mamba_cache_mode"),
+        (LLAMA, {"mamba_block_size": 32}, "mamba_block_size"),
+        (JAMBA, {"enable_prefix_caching": True, "mamba_cache_mode": "align",
+                 "mamba_block_size": 160}, "mamba_block_size"),
+    ],
+)  # fmt: skip
+def test_settings_without_effect_are_named(model, cache, key):
+    notes = made(
+        model, cache={"kv_cache_memory_bytes": "20GiB", **cache}, hardware="h200-141gb"
+    ).notes
+    assert [note.split(" has no effect: ")[0] for note in notes] == [key]
+
+
+def test_one_model_has_one_name_and_its_file_is_part_of_the_run_id():
+    from sim.simulation import identify
+
+    by_stem = identify(validated(Scenario, {"model": LLAMA}))
+    by_hub_id = identify(validated(Scenario, {"model": "meta-llama/Llama-3.1-8B"}))
+    assert by_stem == by_hub_id
+
+
+def test_another_file_at_the_same_path_is_another_run(tmp_path):
+    from sim.configs_dir import configs_dir
+    from sim.simulation import identify
+
+    text = (configs_dir() / "models" / f"{LLAMA}.json").read_text()
+    path = tmp_path / "config.json"
+    ids = []
+    for layers in (32, 30):
+        path.write_text(text.replace('"num_hidden_layers": 32', f'"num_hidden_layers": {layers}'))
+        ids.append(identify(validated(Scenario, {"model": str(path)}))[1])
+    assert ids[0] != ids[1]

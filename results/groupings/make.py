@@ -257,7 +257,7 @@ FIGURES = (
 
 def draw() -> None:
     """Draw the figures with the commands that the document names."""
-    from sim.cli.program import main
+    from sim.cli import main
 
     for command in FIGURES:
         if main(command.split()) != 0:

@@ -19,7 +19,7 @@ from sim.layout.plan import prepare_layers
 from sim.layout.plans import MEMORY_PLANS, MemoryPlan, PlanInput, Planned
 from sim.layout.plans.grouped import planned_by_engine
 from sim.layout.plans.steady_state import steady_state
-from sim.layout.settings import LayoutSettings, check_settings
+from sim.layout.settings import AUTO_FIT, LayoutSettings, check_settings
 from sim.models.model_config import ModelConfig
 from sim.profiles import VLLM_0_25_1, Profile
 
@@ -108,12 +108,16 @@ def compare(
     for name in chosen:
         _entry(name)
     check_settings(settings, model.max_model_len)
+    if settings.max_model_len == AUTO_FIT:
+        allowed = "a number of tokens: rules and plans are compared at one length"
+        raise ConfigError.one("scheduler.max_model_len", AUTO_FIT, allowed)
+    longest = settings.max_model_len or model.max_model_len
     if lengths is not None:
-        lengths.check(settings.max_model_len or model.max_model_len, "lengths")
+        lengths.check(longest, "lengths")
     try:
         given = plan_input(model, settings, lengths, profile)
     except ConfigError as error:
-        own = lengths or LengthDistribution.of([(settings.max_model_len or model.max_model_len, 1)])
+        own = lengths or LengthDistribution.of([(longest, 1)])
         refusal = str(error)
         rows = tuple(Row(name, is_plan(name), None, refusal) for name in chosen)
         return Comparison(model.name, settings, own, rows)
@@ -126,11 +130,7 @@ def plan_input(
     lengths: LengthDistribution | None,
     profile: Profile,
 ) -> PlanInput:
-    """Return a model's layers as planning starts from them; ConfigError as in planning itself.
-
-    ``max_model_len`` -1 (the longest that fits) stays what it is for the engine's layouts; memory
-    plans go by the model's own length.
-    """
+    """Return a model's layers as planning starts from them; ConfigError as in planning itself."""
     layers = prepare_layers(model, settings, profile)
     limits = layers.limits
     own = lengths or LengthDistribution.of([(limits.max_model_len, 1)])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sim.cli.program import main
+from sim.cli import main
 
 GEMMA = "google--gemma-3-27b-it"
 MEMORY = ["--kv-cache-memory", "80GiB"]

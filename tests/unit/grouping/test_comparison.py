@@ -160,6 +160,8 @@ def test_pipeline_stages_have_rules_and_no_plans():
 def test_wrong_settings_and_names_are_errors_and_not_rows():
     with pytest.raises(ConfigError, match="at most the model's own maximum"):
         compared(GEMMA, at(10**9))
+    with pytest.raises(ConfigError, match="compared at one length"):
+        compared(GEMMA, at(-1))
     with pytest.raises(ConfigError, match="did you mean vllm"):
         compared(GEMMA, names=["vlm"])
     with pytest.raises(ConfigError, match=r"lcm_page\.least_large_pages: 0"):

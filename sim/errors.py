@@ -61,7 +61,8 @@ class ConfigError(SimError):
         """Build the error for a name that is not among ``known``, the nearest one suggested."""
         names = list(known)
         close = nearest(value, names)
-        near = difflib.get_close_matches(value, names, n=MAX_NAMES, cutoff=0.5)
+        count = MAX_NAMES if len(names) > MAX_NAMES else 1
+        near = difflib.get_close_matches(value, names, n=count, cutoff=0.5)
         ordered = [*near, *(n for n in names if n not in near)]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         return cls.one(key, value, f"known: {', '.join(ordered[:MAX_NAMES])}{more}", close)

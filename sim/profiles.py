@@ -14,8 +14,8 @@ class Profile:
 
     batches_in_flight: batches counted into the bound of a window. reserved_blocks: block ids of
     the pool that never hold content (the null block). default_block_size: tokens, where the user
-    names none. attention_kernel_block_size: block sizes must be a multiple of it. token_capacity:
-    (num_blocks, blocks_per_request, max_model_len) to (concurrency, tokens).
+    names none. token_capacity: (num_blocks, blocks_per_request, max_model_len) to (concurrency,
+    tokens).
     Source: spec/layout.md 3.1, 7, 9, 12.
     """
 
@@ -23,7 +23,6 @@ class Profile:
     batches_in_flight: int
     reserved_blocks: int
     default_block_size: int
-    attention_kernel_block_size: int
     default_grouping: str
     default_max_num_batched_tokens: int
     default_max_num_seqs: int
@@ -50,7 +49,6 @@ VLLM_0_25_1 = Profile(
     batches_in_flight=1,
     reserved_blocks=1,
     default_block_size=16,
-    attention_kernel_block_size=16,
     default_grouping="vllm",
     default_max_num_batched_tokens=8192,
     default_max_num_seqs=1024,

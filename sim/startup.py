@@ -29,6 +29,9 @@ def check_startup(scenario: Scenario, layout: Layout) -> None:
     if num_blocks > MAX_NUM_BLOCKS:
         allowed = f"a pool of at most {MAX_NUM_BLOCKS:,} blocks can be simulated"
         raise ConfigError.one("cache", f"{num_blocks:,} blocks", allowed)
+    if layout.mamba_cache_mode == "all":
+        allowed = "none or align: `all` can be planned (kvsim layout), not simulated yet"
+        raise ConfigError.one("cache.mamba_cache_mode", "all", allowed)
     if scheduler.async_scheduling:
         allowed = "false: asynchronous scheduling does not exist yet"
         raise ConfigError.one("scheduler.async_scheduling", True, allowed)
@@ -61,13 +64,14 @@ def startup_notes(
 ) -> list[str]:
     """Return remarks on a scenario that runs but may not mean what its author thinks."""
     notes = []
-    # Two bytes unless the step-time model is told otherwise; the same number prices a step.
-    per_parameter = scenario.latency.params.get("weight_bytes_per_parameter") or model.dtype_bytes
+    # The same number prices a step in the roofline model.
+    told = scenario.latency.params.get("weight_bytes_per_parameter")
+    per_parameter = told or model.dims.weight_bytes_per_parameter or model.dtype_bytes
     weights = round(model.dims.num_parameters_total * per_parameter)
     memory = layout.settings.kv_cache_memory_bytes
     if weights + memory > hardware.memory_bytes:
         notes.append(
-            f"{format_bytes(weights)} of weights ({per_parameter:g} bytes per parameter) and "
+            f"{format_bytes(weights)} of weights ({per_parameter:.3g} bytes per parameter) and "
             f"{format_bytes(memory)} of KV memory do not fit the "
             f"{format_bytes(hardware.memory_bytes)} of {hardware.name}"
         )

@@ -51,7 +51,7 @@ def process(*arguments: str, **settings) -> subprocess.Popen:
 
 # -- errors ---------------------------------------------------------------------------------
 WRONG = {
-    "": ["kvsim: no command: known: layout, run, list, export, plot"],
+    "": ["kvsim: no command: known: layout, groupings, run, list, export, examples, plot"],
     "layuot": ["kvsim: layuot: known: layout,", "did you mean layout?"],
     "--versoin": ["kvsim: --versoin: an option of kvsim", "did you mean --version?"],
     "layout": ["MODEL: missing: a value is needed"],
@@ -129,7 +129,8 @@ def test_pool_too_small_for_the_longest_request_is_told_in_vllms_words(capsys) -
 
 
 WORDS = [
-    *("layout", "run", "list", "export", "plot", "models", "m", "", "é", "a=1", "16", "-", "--"),
+    *("layout", "groupings", "run", "list", "export", "examples", "plot"),
+    *("models", "m", "", "é", "a=1", "16", "-", "--"),
     *("--json", "--model", "--out", "--block-size", "--workload-param", "--seed", "--trace", "-x"),
 ]
 

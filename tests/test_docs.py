@@ -74,10 +74,11 @@ def filtered(lines: list[str], program: str, *arguments: str) -> list[str]:
 
 
 def test_every_command_in_the_docs_has_options_that_exist() -> None:
-    known = {name for option in options.RUN_OPTIONS for name in option.names}
+    table = {*options.RUN_OPTIONS, *options.LAYOUT_OPTIONS}
+    known = {name for option in table for name in option.names} | {"--specs", "--from-log"}
     known |= {"--json", "--out", "--force", "--verify", "--no-figures", "--print-scenario"}
     known |= {"--quiet", "--format", "--params"}
-    switches = {f"--no-{n[2:]}" for o in options.RUN_OPTIONS if o.kind == "switch" for n in o.names}
+    switches = {f"--no-{n[2:]}" for o in table if o.kind == "switch" for n in o.names}
     for path in DOCS:
         for command in COMMAND.findall(path.read_text(encoding="utf-8")):
             used = {word.split("=")[0] for word in shlex.split(command) if word.startswith("--")}

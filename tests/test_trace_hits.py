@@ -62,7 +62,10 @@ def cached_tokens(model: Path, path: Path, block_size: int, num_blocks: int, hea
     return result.requests.sort_values("arrival_ns", kind="stable")["cached_tokens"].tolist()
 
 
-@pytest.mark.parametrize(("block_size", "hit_tokens"), [(16, 3_823_616), (80, 3_785_280)])
+@pytest.mark.parametrize(
+    ("block_size", "hit_tokens"),
+    [pytest.param(16, 3_823_616, marks=pytest.mark.slow), (80, 3_785_280)],
+)
 def test_dynamo_trace_hits_what_counting_says(one_group_model, block_size, hit_tokens):
     rows = cached_tokens(
         one_group_model, trace(DYNAMO), block_size, ENOUGH[DYNAMO] // block_size, None

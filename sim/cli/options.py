@@ -84,7 +84,7 @@ CACHE = (
     Option("cache.mamba_ssm_cache_dtype", "NAME", "Type of recurrent states", "auto", "text"),
     Option(
         "cache.mamba_cache_mode",
-        "none|align",
+        "none|align|all",
         "Which recurrent states are kept",
         "automatic",
         "text",
@@ -207,8 +207,87 @@ ENGINE = (
     Option("engine.waste_samples", "COUNT", "At how many steps memory is split into parts", "256"),
 )
 
+PLANNER = (
+    Option(
+        "cache.kv_cache_dtype_skip_layers",
+        "LAYERS",
+        "Layers that keep the model's dtype: numbers, or sliding_window",
+        "none",
+        "text",
+    ),
+    Option("parallel.tensor_parallel_size", "RANKS", "Ranks that share each layer", "1"),
+    Option("parallel.pipeline_parallel_size", "STAGES", "Stages that share the layers", "1"),
+    Option(
+        "parallel.pipeline_parallel_layers", "N,N,...", "Layers of each stage", "as even as it goes"
+    ),
+    Option(
+        "parallel.decode_context_parallel_size",
+        "RANKS",
+        "Ranks that share a sequence in decoding",
+        "1",
+    ),
+    Option(
+        "parallel.prefill_context_parallel_size",
+        "RANKS",
+        "Ranks that share a sequence in prefill",
+        "1",
+    ),
+    Option(
+        "speculative.speculative_method",
+        "NAME",
+        "How tokens are speculated: mtp, eagle, draft_model, ngram, ...",
+        "with tokens: mtp where the model has it, else eagle",
+        "text",
+    ),
+    Option("speculative.num_speculative_tokens", "TOKENS", "Tokens speculated at a time", "0"),
+    Option(
+        "speculative.num_speculative_layers", "LAYERS", "Layers of the draft", "the method's own"
+    ),
+    Option("speculative.draft_num_kv_heads", "HEADS", "KV heads of a draft layer", "the model's"),
+    Option("speculative.draft_head_size", "SIZE", "Head size of a draft layer", "the model's"),
+    Option("speculative.draft_window", "TOKENS", "Window of a draft layer", "none"),
+    Option(
+        "attention_backend", "NAME", "Backend, which decides about block sizes", "the usual", "text"
+    ),
+    Option(
+        "cache.disable_hybrid_kv_cache_manager",
+        "",
+        "One group for all layers, windows kept whole",
+        "off where it can be",
+        "switch",
+    ),
+    Option(
+        "cache.enable_cross_layers_blocks",
+        "",
+        "Packed blocks, as a KV connector may ask for",
+        "off",
+        "switch",
+    ),
+    Option(
+        "scheduler.max_num_seqs",
+        "REQUESTS",
+        "Refuse a pool with fewer blocks for recurrent states",
+        "not checked",
+    ),
+    Option(
+        "scheduler.max_num_encoder_input_tokens",
+        "TOKENS",
+        "Longest encoder input",
+        "the model's",
+    ),
+    Option(
+        "memory.gpu",
+        "NAME",
+        "Estimate the KV memory of this GPU (kvsim list hardware)",
+        "",
+        "text",
+    ),
+    Option("memory.gpu_memory_utilization", "RATIO", "Its share that may be used", "0.92"),
+    Option("memory.weight_dtype", "NAME", "Type of the weights, for the estimate", "bf16", "text"),
+)
+
 Options = tuple[Option, ...]
-LAYOUT_OPTIONS: Options = CACHE
+LAYOUT_OPTIONS: Options = (*CACHE, *PLANNER)
 RUN_OPTIONS: Options = (*WORK, *CACHE, RETENTION, *SCHEDULER, *ENGINE)
 
 
@@ -279,6 +358,7 @@ def _number(text: str) -> Any:
 def named_as_flags(options: Options, given: Mapping[str, Any]) -> Iterator[None]:
     """Name the option instead of the key in errors about a value that an option gave."""
     names = {o.key: o.names[0] for o in options if o.key in given}
+    names |= {o.key.rpartition(".")[2]: o.names[0] for o in options if o.key in given}
     try:
         yield
     except ConfigError as error:

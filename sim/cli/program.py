@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sim.cli import export, layout, listing, plot, run, usage
+from sim.cli import examples, export, groupings, layout, listing, plot, run, usage
 from sim.errors import ConfigError, InvariantError
 
 EXIT_FAILED = 1
@@ -26,9 +26,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("layout")(layout.layout)
+app.command("groupings")(groupings.groupings)
 app.command("run")(run.run)
 app.command("list")(listing.list_names)
 app.command("export")(export.export)
+app.command("examples")(examples.examples)
 app.command("plot")(plot.plot)
 
 

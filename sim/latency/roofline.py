@@ -29,7 +29,7 @@ class RooflineParams(Strict):
         number format of the matrix products, a key of the hardware's ``flops_per_s``; None: by the
         model's element size (2 bytes bf16, 1 fp8, 4 tf32)
     weight_bytes_per_parameter : bytes
-        stored weight size; None: the model's element size; about 0.53 for MXFP4 with its scales
+        stored weight size; None: what the model's family stores, else the model's element size
     step_overhead_us : host time of a step; an assumption of a plausible size, not measured
     kv_group_overhead_us : host time of each KV cache group in a step; the same kind of assumption
     """
@@ -58,13 +58,15 @@ def build(
 ) -> StepTime:
     """Return max(FLOPs / rate, bytes / bandwidth) + host time, in whole nanoseconds.
 
-    FLOPs: 2 x active parameters x tokens, and per attention layer 2 x heads x (key size + value
+    FLOPs: 2 x active parameters (embedding and head left out) x tokens, one product with the head
+    for each request, and per attention layer 2 x heads x (key size + value
     size) for each pair of a query and a visible key. Bytes: the weights that are touched (see
     ``touched_share``), keys and values of the visible tokens once per request, those of each new
     token once, and each recurrent state once read and once written per request.
 
     Left out: activations, the recurrent scan's own arithmetic (under 1 % of the matrix products for
-    Jamba), logits of prompt tokens counted although they are not made, communication.
+    Jamba), communication. A prompt's chunks count one product with the head each, though only the
+    last one samples.
 
     Source: ours; the roofline of Williams, Waterman, Patterson 2009 (CACM 52(4)).
     """
@@ -74,17 +76,17 @@ def build(
     attention = attention_costs(model, specs)
     state_bytes = 2 * sum(n * s.real_page_size_bytes for s, n in specs if isinstance(s, MambaSpec))
     token_bytes = sum(cost.bytes_per_key for cost in attention)
-    weight_bytes = model.dims.num_parameters_total * (
-        params.weight_bytes_per_parameter or model.dtype_bytes
-    )
-    active_share = min(1.0, model.dims.num_parameters_active / model.dims.num_parameters_total)
-    token_flops = 2 * model.dims.num_parameters_active
+    dims = model.dims
+    weight_bytes = dims.num_parameters_total * bytes_per_parameter(params, model)
+    active_share = min(1.0, dims.num_parameters_active / dims.num_parameters_total)
+    token_flops = 2 * (dims.num_parameters_active - dims.embedding_parameters)
+    head_flops = 2 * dims.head_parameters
     host_ns = 1000 * (params.step_overhead_us + params.kv_group_overhead_us * _num_groups(layout))
 
     def step_time(work: StepWork) -> int:
         tokens = work.num_prefill_tokens + work.num_decode_tokens
         requests = len(work.prefill) + work.num_decode_tokens
-        flops = token_flops * tokens
+        flops = token_flops * tokens + head_flops * requests
         moved = weight_bytes * touched_share(active_share, tokens)
         moved += token_bytes * tokens + state_bytes * requests
         for cost in attention:
@@ -94,6 +96,12 @@ def build(
         return max(1, round(NS_PER_S * max(flops / rate, moved / bandwidth) + host_ns))
 
     return step_time
+
+
+def bytes_per_parameter(params: RooflineParams, model: ModelConfig) -> float:
+    """Return the stored size of a weight: as told, as the family stores it, or as it computes."""
+    told, stored = params.weight_bytes_per_parameter, model.dims.weight_bytes_per_parameter
+    return told or stored or model.dtype_bytes
 
 
 def touched_share(active_share: float, num_tokens: int) -> float:

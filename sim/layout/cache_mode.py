@@ -9,11 +9,6 @@ from sim.models.model_config import ModelConfig
 
 MODES = ("none", "align", "all")
 _MODE_KEY = "cache.mamba_cache_mode"
-_NO_ALL = "a mode that exists: `all` does not exist yet; use --mamba-cache-mode align"
-_DEFAULT_ALL = (
-    "prefix caching would set the Mamba cache mode to 'all' for {name} by default, and `all` does "
-    "not exist yet; use --mamba-cache-mode align"
-)
 _BY_DEFAULT = (
     "Mamba cache mode is set to '{mode}' for {name} by default when prefix caching is enabled"
 )
@@ -43,34 +38,27 @@ def resolve_cache_mode(
     """Return the engine's choice. Source: spec/layout.md 3.0.
 
     Prefix caching is on for attention-only models and off for models with recurrent layers unless
-    the user says otherwise; a mode alone does not turn it on. Without recurrent layers the mode
-    means nothing and is ``none``.
-
-    Raises
-    ------
-    ConfigError
-        The mode ``all``, which does not exist yet, whether asked for or the engine's default.
+    the user says otherwise, and off for an encoder with a decoder; a mode alone does not turn it
+    on. Without recurrent layers the mode means nothing and is ``none``. With them and caching it is
+    ``all`` where the model declares it, else ``align``; the user's choice counts, but ``all`` falls
+    back to ``align`` where the model lacks it.
     """
     if mode is not None and mode not in MODES:
         raise ConfigError.unknown(_MODE_KEY, str(mode), MODES)
-    enabled = not model.has_recurrent if enable_prefix_caching is None else enable_prefix_caching
+    by_default = not model.has_recurrent and not model.is_encoder_decoder
+    enabled = by_default if enable_prefix_caching is None else enable_prefix_caching
     if model.has_recurrent and enabled:
         return _with_caching(model, mode)
-    if mode == "all":
-        raise ConfigError.one(_MODE_KEY, mode, _NO_ALL)
-    dropped = model.has_recurrent and mode == "align"
+    dropped = model.has_recurrent and mode in ("align", "all")
     return CacheMode(enabled, "none", (_NONE_WITHOUT_CACHING,) if dropped else ())
 
 
 def _with_caching(model: ModelConfig, mode: str | None) -> CacheMode:
-    if mode == "all" and model.supports_mamba_all:
-        raise ConfigError.one(_MODE_KEY, mode, _NO_ALL)
-    lines = [_EXPERIMENTAL.format(mode="align")]
-    if mode == "all":
-        lines.insert(0, _FALLS_BACK)
-    elif mode != "align":
-        if model.supports_mamba_all:
-            text = _DEFAULT_ALL.format(name=model.architecture)
-            raise ConfigError.one(_MODE_KEY, mode or "not set", text)
-        lines.insert(0, _BY_DEFAULT.format(mode="align", name=model.architecture))
-    return CacheMode(True, "align", tuple(lines))
+    best = "all" if model.supports_mamba_all else "align"
+    lines = []
+    if mode in (None, "none"):
+        lines.append(_BY_DEFAULT.format(mode=best, name=model.architecture))
+    elif mode == "all" and best != "all":
+        lines.append(_FALLS_BACK)
+    used = "align" if mode == "align" else best
+    return CacheMode(True, used, (*lines, _EXPERIMENTAL.format(mode=used)))

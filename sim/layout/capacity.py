@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sim.errors import ConfigError
-from sim.layout.kv_cache_config import KVCacheGroupSpec, bytes_per_block
-from sim.layout.kv_cache_spec import MemoryLimits
+from sim.layout.kv_cache_config import Groups, bytes_per_block, is_single_bundle
+from sim.layout.kv_cache_spec import MemoryLimits, UniformTypeKVCacheSpecs
 from sim.profiles import Profile
 from sim.units import cdiv, gib_text
 
@@ -18,8 +18,10 @@ NO_MEMORY = (
     "initializing the engine (this flag also controls CPU memory reservation on the CPU backend, "
     f"despite its name). {_MORE}"
 )
-
-Groups = Sequence[KVCacheGroupSpec]
+CANNOT_AUTO_FIT = (
+    "Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token. "
+    "Try increasing `gpu_memory_utilization`."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,30 @@ class Capacity:
 
 
 def admission_bytes(groups: Groups, limits: MemoryLimits) -> int:
-    """Return the bytes that one request of the maximum length needs, each group rounded up."""
+    """Return the bytes that one request of the maximum length needs. Source: spec/layout.md 8.2.
+
+    One bundle: the sum of its layers' own maxima. Several bundles: the blocks of all groups, each
+    charged the widest group's tuples of the first group's page sizes. Otherwise the blocks of all
+    groups, each rounded up, of full width.
+    """
+    if not groups:
+        return 0
+    bundles = [s for g in groups if isinstance(s := g.kv_cache_spec, UniformTypeKVCacheSpecs)]
+    if is_single_bundle(groups):
+        return bundles[0].need_bytes(limits)
     blocks = sum(group.kv_cache_spec.max_blocks(limits) for group in groups)
-    return blocks * bytes_per_block(groups)
+    if len(bundles) < len(groups):
+        return blocks * bytes_per_block(groups)
+    pages = {spec.page_size_bytes for spec in bundles[0].count_by_spec}
+    return max(bundle.num_tuples for bundle in bundles) * blocks * sum(pages)
 
 
 def blocks_per_request(groups: Groups, limits: MemoryLimits) -> int:
-    """Return the blocks of one request of the maximum length, rounded up over all groups."""
+    """Return the blocks of one request of the maximum length, rounded up over all groups.
+
+    With several bundles this mixes pages of different sizes, as the engine's log line does.
+    Source: spec/layout.md 9.
+    """
     total = sum(group.kv_cache_spec.max_memory_usage_bytes(limits) for group in groups)
     return cdiv(total, groups[0].kv_cache_spec.page_size_bytes)
 
@@ -68,9 +87,11 @@ def longest_model_len(groups: Groups, limits: MemoryLimits, memory_bytes: int, u
 def check_admission(groups: Groups, limits: MemoryLimits, memory_bytes: int) -> None:
     """Raise a ConfigError in the engine's words if one request of the maximum length cannot fit.
 
-    A need equal to the memory passes, although one block is the null block.
-    Source: spec/layout.md 8.4.
+    A need equal to the memory passes, although one block is the null block. Without groups there
+    is nothing to check. Source: spec/layout.md 8.4, 15.18.
     """
+    if not groups:
+        return
     if memory_bytes <= 0:
         raise ConfigError.one(MEMORY_KEY, memory_bytes, NO_MEMORY)
     need = admission_bytes(groups, limits)
@@ -97,6 +118,40 @@ def _refusal(max_model_len: int, need: int, memory_bytes: int, estimate: int) ->
     )
 
 
+def auto_fit(
+    groups_by_worker: Sequence[Groups], memory_by_worker: Sequence[int], limits: MemoryLimits
+) -> tuple[int, str]:
+    """Return the longest length up to ``limits.max_model_len`` that all workers can serve.
+
+    And the log line about it; of several workers the first with the least counts.
+
+    Raises
+    ------
+    ConfigError
+        Not even one token fits, in the engine's words.
+
+    Source: spec/layout.md 8.3.
+    """
+    longest = limits.max_model_len
+    if not any(groups_by_worker):
+        text = "Auto-fit max_model_len: attention-free model, using derived max_model_len="
+        return longest, f"{text}{longest}"
+    pairs = list(zip(groups_by_worker, memory_by_worker, strict=True))
+    fits = [longest_model_len(groups, limits, memory, longest) for groups, memory in pairs]
+    length = min(fits)
+    if length <= 0:
+        raise ConfigError.one("scheduler.max_model_len", -1, CANNOT_AUTO_FIT)
+    if length == longest:
+        text = f"full model context length {longest} fits in available GPU memory"
+    else:
+        memory = gib_text(memory_by_worker[fits.index(length)])
+        text = (
+            f"reduced from {longest} to {length} to fit in available GPU memory "
+            f"({memory} GiB available for KV cache)"
+        )
+    return length, f"Auto-fit max_model_len: {text}"
+
+
 def capacity_of(
     groups: Groups,
     num_blocks: int,
@@ -105,9 +160,13 @@ def capacity_of(
     longest: int,
     profile: Profile,
 ) -> Capacity:
-    """Return the capacity of a pool; ``longest`` bounds the estimated length."""
-    per_request = blocks_per_request(groups, limits)
-    concurrency, tokens = profile.token_capacity(num_blocks, per_request, limits.max_model_len)
+    """Return the capacity of a pool; ``longest`` bounds the estimated length.
+
+    Without groups nothing limits the number of requests, and all numbers but the length are 0.
+    """
+    if not groups:
+        return Capacity(0, 0, 0.0, 0, 0, longest)
+    concurrency, tokens, per_request = pool_capacity(groups, num_blocks, limits, profile)
     smallest_block = min(group.kv_cache_spec.block_size for group in groups)
     return Capacity(
         tokens=tokens,
@@ -117,6 +176,14 @@ def capacity_of(
         admission_bytes=admission_bytes(groups, limits),
         estimated_max_model_len=longest_model_len(groups, limits, memory_bytes, longest),
     )
+
+
+def pool_capacity(
+    groups: Groups, num_blocks: int, limits: MemoryLimits, profile: Profile
+) -> tuple[float, int, int]:
+    """Return concurrency, tokens and the blocks of one request, by the engine's formula."""
+    per_request = max(blocks_per_request(groups, limits), 1)
+    return (*profile.token_capacity(num_blocks, per_request, limits.max_model_len), per_request)
 
 
 def capacity_lines(capacity: Capacity, max_model_len: int) -> list[str]:

@@ -3,58 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sim.errors import ConfigError, InvariantError
 from sim.layout.grouping import Bucket, GroupingHeuristic, GroupingPlan
 from sim.layout.kv_cache_config import KVCacheGroupSpec
-from sim.layout.kv_cache_spec import KVCacheSpec
+from sim.layout.kv_cache_spec import (
+    HiddenStateCacheSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowMLASpec,
+    UniformTypeKVCacheSpecs,
+)
+from sim.layout.multi_bundle import group_latent_windows
 from sim.layout.page_size import equalise_page_sizes
+from sim.layout.uniformity import is_one_type, merge
 
 Groups = tuple[KVCacheGroupSpec, ...]
-
-
-def merge(specs: Sequence[KVCacheSpec]) -> KVCacheSpec | None:
-    """Return one spec for all, or None if they do not merge (test U1). Source: layout.md 2.4."""
-    return specs[0].merged_with(specs[1:])
-
-
-def is_one_type(specs: Sequence[KVCacheSpec]) -> bool:
-    """True if all could share one block table, each with its own page (test U2)."""
-    first = specs[0]
-    return all(s.block_size == first.block_size and first.accepts_type(s) for s in specs)
+Specs = Mapping[str, KVCacheSpec]
 
 
 def group_layers(
-    specs: Mapping[str, KVCacheSpec], heuristic: GroupingHeuristic
+    specs: Specs,
+    heuristic: GroupingHeuristic,
+    *,
+    is_eagle: bool = False,
 ) -> tuple[Groups, list[str]]:
     """Return the groups of a model and the log lines of planning them.
 
     Parameters
     ----------
-    specs : layer name to spec, in order of registration; not empty
+    specs : layer name to spec, in order of registration; without layers there are no groups
     heuristic : asked only if the layers neither merge nor are of one type
+    is_eagle : speculation is of the EAGLE type
 
     Raises
     ------
     ConfigError
-        Layers of one type and different shapes (a bundle, not supported yet), or pages that
-        cannot be made equal.
+        Pages that cannot be made equal, layers that no group takes, two windows in one group.
 
     Source: spec/layout.md 6.
     """
+    if not specs:
+        return (), []
+    check_pages(specs)
     ordered = list(specs.values())
     merged = merge(ordered)
     if merged is not None:
         return (KVCacheGroupSpec(tuple(specs), merged),), []
     if is_one_type(ordered):
-        shapes = f"{len(set(ordered))} shapes of {ordered[0].kind} layers"
-        raise ConfigError.one("model", shapes, "a bundle of unequal layers is not supported yet")
-    buckets = bucket_by_spec(equalise_page_sizes(specs))
+        return (KVCacheGroupSpec(tuple(specs), UniformTypeKVCacheSpecs.of(specs)),), []
+    if any(isinstance(spec, SlidingWindowMLASpec) for spec in ordered):
+        return group_latent_windows(specs, is_eagle=is_eagle), []
+    return _uniform_pages(specs, heuristic)
+
+
+def _uniform_pages(specs: Specs, heuristic: GroupingHeuristic) -> tuple[Groups, list[str]]:
+    """Groups of equal pages; hidden states are set aside and get a group each."""
+    hidden = {n: s for n, s in specs.items() if isinstance(s, HiddenStateCacheSpec)}
+    others = {name: spec for name, spec in specs.items() if name not in hidden}
+    buckets = bucket_by_spec(equalise_page_sizes(others))
     plan = heuristic(buckets)
-    return _groups_of(plan, buckets), padding_lines(plan, buckets)
+    groups = _groups_of(plan, buckets)
+    page = groups[0].kv_cache_spec.page_size_bytes
+    own = tuple(KVCacheGroupSpec((n,), _fitted(n, spec, page)) for n, spec in hidden.items())
+    return (*groups, *own), padding_lines(plan, buckets)
 
 
-def bucket_by_spec(specs: Mapping[str, KVCacheSpec]) -> list[Bucket]:
+def _fitted(name: str, spec: HiddenStateCacheSpec, page: int) -> KVCacheSpec:
+    """As many tokens as the common page holds. Source: spec/layout.md 6.6."""
+    token = spec.num_kv_heads * spec.head_size * spec.dtype_bytes
+    if token > page:
+        allowed = f"at most the common page of {page} bytes for the hidden state of one token"
+        raise ConfigError.one("model", f"{name}: {token} bytes", allowed)
+    return replace(spec, block_size=max(page // token, 1), page_size_padded=page)
+
+
+def check_pages(specs: Specs) -> None:
+    """Raise a ConfigError unless each page holds something and its padding is not less than that.
+
+    Source: spec/layout.md 2.2, C9.
+    """
+    for name, spec in specs.items():
+        real, page = spec.real_page_size_bytes, spec.page_size_bytes
+        if page < real:
+            kind = "a state" if isinstance(spec, MambaSpec) else "a page"
+            allowed = f"at least the {real} bytes of {kind} of layer {name}"
+            raise ConfigError.one("page_size_padded", page, allowed)
+        if real <= 0:
+            allowed = "layers whose pages hold at least one byte"
+            raise ConfigError.one("model", f"{name}: a page of {real} bytes", allowed)
+
+
+def bucket_by_spec(specs: Specs) -> list[Bucket]:
     """Return the layers by exact spec, buckets in first-seen order."""
     names_by_spec: dict[KVCacheSpec, list[str]] = {}
     for name, spec in specs.items():

@@ -5,48 +5,80 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from sim.layout.kv_cache_config import is_bundle
 from sim.layout.waste import BlockBytes, block_bytes
 from sim.units import format_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sim.layout.kv_cache_config import KVCacheGroupSpec
+    from sim.layout.kv_cache_config import KVCacheGroupSpec, KVCacheTensor
     from sim.layout.plan import Layout
+    from sim.layout.pool import WorkerPool
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def layout_json(layout: Layout) -> dict[str, Any]:
     """Return the layout as plain data: lists, dicts, numbers, strings, None. Sizes in bytes.
 
-    ``schema`` rises when a name changes.
+    ``groups`` are the whole model's; ``tensors`` the first worker's; ``workers`` says for each
+    worker its memory and which layers of each group it holds. ``schema`` rises when a name
+    changes.
     """
     config = layout.kv_cache_config
     return {
         "schema": SCHEMA,
         "model": layout.model.name,
-        "settings": asdict(layout.settings),
+        "settings": _plain(asdict(layout.settings)),
         "groups": _groups(layout),
-        "tensors": [asdict(t) | {"shared_by": list(t.shared_by)} for t in config.kv_cache_tensors],
+        "kv_shared_target": dict(layout.kv_shared_target),
+        "tensors": [_tensor(tensor) for tensor in config.kv_cache_tensors],
+        "workers": [_worker(worker) for worker in layout.workers],
         "num_blocks": config.num_blocks,
         "bytes_per_block": layout.bytes_per_block,
         "block_sizes": {"scheduler": layout.scheduler_block_size, "hash": layout.hash_block_size},
         "capacity": asdict(layout.capacity),
+        "scheduler_capacity": dict(
+            zip(("tokens", "concurrency"), layout.scheduler_capacity, strict=True)
+        ),
         "waste": dict(layout.waste),
         "log_lines": list(layout.log_lines),
     }
 
 
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that the data is the same after a round trip."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _tensor(tensor: KVCacheTensor) -> dict[str, Any]:
+    return asdict(tensor) | {"shared_by": list(tensor.shared_by)}
+
+
+def _worker(worker: WorkerPool) -> dict[str, Any]:
+    config = worker.kv_cache_config
+    return {
+        "kv_cache_memory_bytes": worker.memory_bytes,
+        "bytes_per_block": worker.bytes_per_block,
+        "layers": [list(group.layer_names) for group in config.kv_cache_groups],
+        "num_tensors": len(config.kv_cache_tensors),
+        "capacity": asdict(worker.capacity),
+    }
+
+
 def _groups(layout: Layout) -> list[dict[str, Any]]:
-    groups, parts = layout.kv_cache_config.kv_cache_groups, block_bytes(layout)
-    return [_group(layout, group, part) for group, part in zip(groups, parts, strict=True)]
+    parts = block_bytes(layout)
+    return [_group(layout, group, part) for group, part in zip(layout.groups, parts, strict=True)]
 
 
 def _group(layout: Layout, group: KVCacheGroupSpec, part: BlockBytes) -> dict[str, Any]:
     spec, num_layers = group.kv_cache_spec, len(group.layer_names)
     return {
         "kind": spec.kind,
+        "is_bundle": is_bundle(group),
         "layers": list(group.layer_names),
         "num_layers": num_layers,
         "padding_layers": layout.num_layers_longest_group - num_layers,
@@ -54,6 +86,8 @@ def _group(layout: Layout, group: KVCacheGroupSpec, part: BlockBytes) -> dict[st
         "page_size_bytes": spec.page_size_bytes,
         "real_page_size_bytes": spec.real_page_size_bytes,
         "sliding_window": getattr(spec, "sliding_window", None),
+        "attention_chunk_size": getattr(spec, "attention_chunk_size", None),
+        "is_eagle_group": group.is_eagle_group,
         "max_blocks_per_request": spec.max_blocks(layout.limits),
         "block_bytes": {
             "layer_padding": part.layer_padding,
@@ -87,11 +121,10 @@ def _group_table(layout: Layout) -> RenderableType:
 
 
 def _group_row(group: dict[str, Any]) -> list[str]:
-    window = group["sliding_window"]
     page, real = group["page_size_bytes"], group["real_page_size_bytes"]
     names = group["layers"]
     return [
-        group["kind"] if window is None else f"{group['kind']} {window:,}",
+        _kind_text(group),
         str(group["num_layers"]),
         str(group["padding_layers"]),
         f"{group['block_size']:,}",
@@ -100,6 +133,12 @@ def _group_row(group: dict[str, Any]) -> list[str]:
         f"{group['max_blocks_per_request']:,}",
         ", ".join(names[:4]) + (", ..." if len(names) > 4 else ""),
     ]
+
+
+def _kind_text(group: dict[str, Any]) -> str:
+    limit = group["sliding_window"] or group["attention_chunk_size"]
+    kind = group["kind"] if limit is None else f"{group['kind']} {limit:,}"
+    return f"{kind}, bundle" if group["is_bundle"] else kind
 
 
 def _pool_table(layout: Layout) -> RenderableType:
@@ -115,10 +154,10 @@ def _pool_table(layout: Layout) -> RenderableType:
 
 def _pool_rows(layout: Layout) -> list[tuple[str, str]]:
     capacity, waste = layout.capacity, layout.waste
-    idle, slots = waste["request_idle_page_slots"], waste["request_page_slots"]
+    idle, held = waste["request_layer_padding_bytes"], waste["request_bytes"]
     length = layout.limits.max_model_len
     return [
-        ("KV cache memory", format_bytes(waste["kv_memory_bytes"])),
+        (_memory_label(layout), format_bytes(waste["kv_memory_bytes"])),
         ("blocks", f"{layout.kv_cache_config.num_blocks:,}"),
         ("bytes per block", format_bytes(layout.bytes_per_block)),
         ("block size (attention)", f"{layout.settings.block_size:,}"),
@@ -127,10 +166,15 @@ def _pool_rows(layout: Layout) -> list[tuple[str, str]]:
         ("tokens", f"{capacity.tokens:,}"),
         (f"concurrency at {length:,} tokens", f"{capacity.concurrency:.2f}x"),
         ("blocks per request of that length", f"{capacity.blocks_per_request:,}"),
-        ("its share of idle page slots", f"{idle / slots:.2%}"),
+        ("its share of idle pages", f"{idle / held:.2%}" if held else "-"),
         ("longest model length that fits", f"{capacity.estimated_max_model_len:,}"),
         ("bytes that fill no block", f"{waste['remainder_bytes']:,}"),
     ]
+
+
+def _memory_label(layout: Layout) -> str:
+    count = len(layout.workers)
+    return "KV cache memory" if count == 1 else f"KV cache memory of {count} workers"
 
 
 def _pair(layout: Layout) -> str:

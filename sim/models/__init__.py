@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
 
 from sim.errors import ConfigError
+from sim.models.architectures import ARCHITECTURES
 from sim.models.files import find_model, known_models, model_name, read_json
-from sim.models.gemma import gemma2, gemma3, gemma3_text
-from sim.models.gpt_oss import gpt_oss
-from sim.models.jamba import jamba
 from sim.models.model_config import (
     AttentionLayer,
     LayerSpec,
@@ -19,13 +16,14 @@ from sim.models.model_config import (
     ModelDims,
     RecurrentLayer,
 )
-from sim.models.parts import Structure
+from sim.models.pipeline import split_pipeline
 from sim.models.reader import ConfigReader
-from sim.models.uniform import llama, one_window, qwen, qwen_moe
-from sim.registry import Registry
+from sim.models.sharding import shard
+from sim.models.speculation import SPECULATIVE_METHODS, with_speculation
 
 __all__ = [
     "ARCHITECTURES",
+    "SPECULATIVE_METHODS",
     "AttentionLayer",
     "LayerSpec",
     "ModelConfig",
@@ -34,26 +32,10 @@ __all__ = [
     "known_models",
     "load_model",
     "model_from_config",
+    "shard",
+    "split_pipeline",
+    "with_speculation",
 ]
-
-Rule = Callable[[ConfigReader], Structure]
-
-ARCHITECTURES: Registry[Rule] = Registry(
-    "architectures",
-    {
-        "LlamaForCausalLM": llama,
-        "MistralForCausalLM": one_window,
-        "Phi3ForCausalLM": one_window,
-        "Qwen2ForCausalLM": qwen,
-        "Qwen3ForCausalLM": qwen,
-        "Qwen3MoeForCausalLM": qwen_moe,
-        "Gemma2ForCausalLM": gemma2,
-        "Gemma3ForCausalLM": gemma3_text,
-        "Gemma3ForConditionalGeneration": gemma3,
-        "GptOssForCausalLM": gpt_oss,
-        "JambaForCausalLM": jamba,
-    },
-)
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32")
 
@@ -77,14 +59,13 @@ def model_from_config(data: dict[str, Any], name: str, origin: str = "config.jso
     structure = ARCHITECTURES[architecture](reader)
     dtype_bytes = _dtype_bytes(reader)
     reader.finish()
+    described = {item.name: getattr(structure, item.name) for item in fields(structure)}
+    dims = _with_published(structure.dims, data.get("_facts"))
     return ModelConfig(
+        **{**described, "dims": dims},
         name=name,
         architecture=architecture,
-        max_model_len=structure.max_model_len,
         dtype_bytes=dtype_bytes,
-        layers=structure.layers,
-        dims=_with_published(structure.dims, data.get("_facts")),
-        supports_mamba_all=structure.supports_mamba_all,
         defaults_taken=tuple(dict.fromkeys(reader.defaults_taken)),
     )
 
@@ -112,7 +93,7 @@ def _with_published(dims: ModelDims, facts: Any) -> ModelDims:
     if not isinstance(facts, dict):
         return dims
     total, active = facts.get("params_total"), facts.get("params_active")
-    if not (_is_count(total) and _is_count(active)):
+    if not (_is_count(total) and _is_count(active) and active <= total):
         return dims
     return replace(
         dims,

@@ -2,63 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from sim.models.layers import (
+    AttentionLayer,
+    CompressedIndexerLayer,
+    CompressedMLALayer,
+    CompressorStateLayer,
+    CrossAttentionLayer,
+    HiddenStateLayer,
+    IndexerLayer,
+    LayerSpec,
+    MLALayer,
+    RecurrentLayer,
+    SlidingMLALayer,
+    StateTensor,
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSpec:
-    """One cache-owning layer before any engine setting is applied; ``name`` is unique."""
-
-    name: str
-
-    @property
-    def kind(self) -> str:
-        """What the layer keeps: ``full``, ``sliding``, ``mamba1``, ..."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLayer(LayerSpec):
-    """Attention with ``num_kv_heads`` heads of ``head_size``; a window or None for full."""
-
-    num_kv_heads: int
-    head_size: int
-    sliding_window: int | None = None
-
-    @property
-    def kind(self) -> str:
-        """``sliding`` where a window is set, whether or not it ever binds; else ``full``."""
-        return "full" if self.sliding_window is None else "sliding"
-
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of one token's keys and values in this layer."""
-        return 2 * self.num_kv_heads * self.head_size * dtype_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StateTensor:
-    """One tensor of a recurrent state; ``role`` (``conv`` or ``ssm``) chooses its dtype."""
-
-    role: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentLayer(LayerSpec):
-    """A layer with a state of fixed size per sequence; ``flavour`` is its kind."""
-
-    flavour: str
-    tensors: tuple[StateTensor, ...]
-
-    @property
-    def kind(self) -> str:
-        """The flavour, such as ``mamba1``."""
-        return self.flavour
-
-    def state_bytes(self, dtype_bytes_by_role: dict[str, int]) -> int:
-        """Bytes of the state of one sequence."""
-        return sum(prod(t.shape) * dtype_bytes_by_role[t.role] for t in self.tensors)
+__all__ = [
+    "AttentionLayer",
+    "CompressedIndexerLayer",
+    "CompressedMLALayer",
+    "CompressorStateLayer",
+    "CrossAttentionLayer",
+    "HiddenStateLayer",
+    "IndexerLayer",
+    "LayerSpec",
+    "MLALayer",
+    "ModelConfig",
+    "ModelDims",
+    "RecurrentLayer",
+    "SlidingMLALayer",
+    "StateTensor",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +45,9 @@ class ModelDims:
     num_parameters_total and _active are published numbers where the model file carries them
     (``parameters_from`` is ``published``), else counted from the config's fields without norms,
     biases and vision towers (``counted``). Active: those that one token passes through.
+    embedding_parameters: input embedding and output head, which count as active but multiply
+    nothing for most tokens; head_parameters: one product with the head. weight_bytes_per_parameter:
+    what the released checkpoint stores on average, None if it is the model's element size.
     """
 
     hidden_size: int
@@ -77,6 +57,9 @@ class ModelDims:
     num_parameters_total: int
     num_parameters_active: int
     parameters_from: str = "counted"
+    embedding_parameters: int = 0
+    head_parameters: int = 0
+    weight_bytes_per_parameter: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +70,18 @@ class ModelConfig:
     element size that "auto" means. supports_mamba_all: the engine's model class declares the
     recurrent cache mode ``all``. defaults_taken: keys that the file leaves out and the values
     that the family's rule filled in.
+
+    mtp_layers: speculative layers that come with the model, not in ``layers`` until
+    `with_speculation` adds them. kv_shared_target: name of a layer that owns no cache to the layer
+    whose cache it reads. mamba_chunk_size: alignment unit of the mode ``all`` in tokens.
+    mamba_ssm_cache_dtype: what "auto" means for recurrent states, None for the convolution's.
+    attention_chunk_size: the model-wide chunk, None without chunked layers. max_encoder_tokens:
+    longest encoder input. max_model_len_is_assumed: the file names no context length, so the
+    engine takes any that it is told.
+
+    class_counts_speculation: the engine's model class adds speculative tokens to the state that
+    block sizes are aligned to; class_state: that state where it is not the first recurrent
+    layer's. num_speculative_tokens, tensor_parallel_size: what has been applied to ``layers``.
     """
 
     name: str
@@ -97,6 +92,19 @@ class ModelConfig:
     dims: ModelDims
     supports_mamba_all: bool = False
     defaults_taken: tuple[str, ...] = ()
+    mtp_layers: tuple[LayerSpec, ...] = ()
+    kv_shared_target: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mamba_chunk_size: int = 2048
+    mamba_ssm_cache_dtype: str | None = None
+    attention_chunk_size: int | None = None
+    max_encoder_tokens: int | None = None
+    max_model_len_is_assumed: bool = False
+    is_encoder_decoder: bool = False
+    is_deepseek_v4: bool = False
+    class_counts_speculation: bool = False
+    class_state: RecurrentLayer | None = None
+    num_speculative_tokens: int = 0
+    tensor_parallel_size: int = 1
 
     @property
     def has_recurrent(self) -> bool:
@@ -109,6 +117,20 @@ class ModelConfig:
         return self.has_recurrent and self.first_attention_layer is not None
 
     @property
-    def first_attention_layer(self) -> AttentionLayer | None:
+    def first_attention_layer(self) -> LayerSpec | None:
         """The first layer that is not recurrent, None in a pure state-space model."""
-        return next((la for la in self.layers if isinstance(la, AttentionLayer)), None)
+        return next((la for la in self.layers if not isinstance(la, RecurrentLayer)), None)
+
+    @property
+    def first_recurrent_layer(self) -> RecurrentLayer | None:
+        """The first layer with a state of fixed size, None without any."""
+        return next((la for la in self.layers if isinstance(la, RecurrentLayer)), None)
+
+    @property
+    def aligned_state(self) -> RecurrentLayer | None:
+        """The state that block sizes are aligned to; None without recurrent layers.
+
+        It may be smaller than the layers' own states, where the engine's model class forgets the
+        speculative tokens. Source: spec/layout.md 4 and appendix C9.
+        """
+        return self.class_state or self.first_recurrent_layer

@@ -53,14 +53,18 @@ class ConfigReader:
         value = self._data.get(key)
         if value is None and default is not _REQUIRED:
             return self._default(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        if not _is_integer(value, minimum, maximum):
             self._wrong(key, value, f"an integer from {minimum} to {maximum}")
             return minimum
         return value
 
-    def num_layers(self) -> int:
-        """Return ``num_hidden_layers``, bounded so that no file can make the lists endless."""
-        return self.integer("num_hidden_layers", maximum=MAX_LAYERS)
+    def num_layers(self, key: str = "num_hidden_layers") -> int:
+        """Return the depth, bounded so that no file can make the lists endless."""
+        return self.integer(key, maximum=MAX_LAYERS)
+
+    def text(self) -> ConfigReader:
+        """Return the reader of ``text_config`` where a multimodal file nests one, else itself."""
+        return self.section("text_config") if self.has("text_config") else self
 
     def boolean(self, key: str, default: bool) -> bool:
         """Return a JSON boolean; without the key, the default."""
@@ -99,6 +103,37 @@ class ConfigReader:
                 return names[:1] * length
         return value[:length]
 
+    def integers(
+        self, key: str, length: int, minimum: int = 0, maximum: int = MAX_INTEGER
+    ) -> list[int]:
+        """Return the first ``length`` entries of a list of integers; longer lists are cut."""
+        value = self._data.get(key)
+        if not isinstance(value, list) or len(value) < length:
+            self._wrong(key, value, f"a list of at least {length} integers")
+            return [minimum] * length
+        for idx, entry in enumerate(value[:length]):
+            if not _is_integer(entry, minimum, maximum):
+                self._wrong(f"{key}[{idx}]", entry, f"an integer from {minimum} to {maximum}")
+                return [minimum] * length
+        return value[:length]
+
+    def indices(self, key: str, length: int, first: int = 0) -> set[int]:
+        """Return the distinct layer numbers of a list, each from ``first`` to the depth."""
+        value = self._data.get(key)
+        if not isinstance(value, list) or len(value) > MAX_LAYERS:
+            self._wrong(key, value, f"a list of at most {MAX_LAYERS} layer numbers")
+            return set()
+        last = first + length - 1
+        for idx, entry in enumerate(value):
+            if not _is_integer(entry, first, last):
+                self._wrong(f"{key}[{idx}]", entry, f"a layer number from {first} to {last}")
+                return set()
+        return set(value)
+
+    def first_of(self, *keys: str) -> str:
+        """Return the first of these names that the file gives a value, else the first name."""
+        return next((key for key in keys if self.has(key)), keys[0])
+
     def check(self, condition: bool, key: str, value: object, allowed: str) -> None:
         """Record a problem unless the condition holds or a field was wrong before."""
         if not condition and not self.problems:
@@ -120,3 +155,9 @@ class ConfigReader:
     def _wrong(self, key: str, value: object, allowed: str, hint: str | None = None) -> None:
         shown = "missing" if value is None else value
         self.problems.append(Problem(self.key(key), shown, allowed, hint))
+
+
+def _is_integer(value: object, minimum: int, maximum: int) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return minimum <= value <= maximum

@@ -1,24 +1,22 @@
 """Layouts of the real vLLM 0.25.1 functions, from full specs and from model files."""
 
 import json
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from sim.errors import ConfigError
+from sim.layout import kv_cache_spec
 from sim.layout.block_size import scheduler_and_hash_block_size
-from sim.layout.kv_cache_spec import (
-    FullAttentionSpec,
-    MambaSpec,
-    MemoryLimits,
-    SlidingWindowSpec,
-)
-from sim.layout.plan import LayoutSettings, plan_layout, plan_pool
-from sim.models import known_models, load_model
+from sim.layout.kv_cache_spec import MambaSpec, MemoryLimits, QuantMode
+from sim.layout.plan import LayoutSettings, plan_layout, plan_pool, prepare_layers
+from sim.models import load_model
+from sim.models.model_config import AttentionLayer
 
 DATA = Path(__file__).parents[1] / "data"
-KINDS = {"FullAttentionSpec", "SlidingWindowSpec", "MambaSpec"}
 
 
 @cache
@@ -28,65 +26,54 @@ def golden_cases():
     return {case["key"]: (golden[case["index"]], case) for case in specs}
 
 
-def is_plain(case):
-    """One rank, hybrid manager on, not packed, and only kinds that exist."""
-    settings, given = case["settings"], case["input"]
-    kinds = {spec["kind"] for spec in case["specs"].values()}
-    return (
-        kinds <= KINDS
-        and len(case["workers"]) == 1
-        and given["dcp"] == 1
-        and not given["hma_disabled"]
-        and not settings["enable_cross_layers_blocks"]
-    )
+SPEC_CASES = list(golden_cases())
+MODEL_CASES = [key for key, (_, case) in golden_cases().items() if case["model_file"]]
 
 
-SPEC_CASES = [key for key, (_, case) in golden_cases().items() if is_plain(case)]
-MODEL_CASES = [
-    key
-    for key in SPEC_CASES
-    if (case := golden_cases()[key][1])["model_file"]
-    and case["model_file"].removesuffix(".json") in known_models()
-    and not case["settings"]["draft_layers"]
-    and case["input"]["mode"] != "all"
-]
+def test_every_case_is_there():
+    assert len(SPEC_CASES) == 45
+    assert len(MODEL_CASES) == 44
 
 
 def build_spec(fields):
+    ignored = ("kind", "real_page_bytes", "page_bytes")
+    values = {name: value for name, value in fields.items() if name not in ignored}
     if fields["kind"] == "MambaSpec":
-        return MambaSpec(
-            block_size=fields["block_size"],
-            shapes=tuple(tuple(shape) for shape in fields["shapes"]),
-            dtype_bytes=tuple(fields["dtype_bytes"]),
-            mamba_type=fields["flavour"],
-            num_speculative_blocks=fields["num_speculative_blocks"],
-            page_size_padded=fields["page_size_padded"],
-        )
-    common = {
-        "block_size": fields["block_size"],
-        "num_kv_heads": fields["num_kv_heads"],
-        "head_size": fields["head_size"],
-        "head_size_v": fields["head_size_v"],
-        "dtype_bytes": fields["dtype_bytes"],
-        "page_size_padded": fields["page_size_padded"],
-        "indexes_kv_by_block_stride": fields["stride_indexed"],
-    }
-    if fields["kind"] == "SlidingWindowSpec":
-        return SlidingWindowSpec(**common, sliding_window=fields["sliding_window"])
-    return FullAttentionSpec(**common)
+        values["shapes"] = tuple(tuple(shape) for shape in fields["shapes"])
+        values["dtype_bytes"] = tuple(fields["dtype_bytes"])
+        values["mamba_type"] = values.pop("flavour")
+    else:
+        values["indexes_kv_by_block_stride"] = values.pop("stride_indexed")
+        values["quant_mode"] = QuantMode(fields["quant_mode"])
+    return getattr(kv_cache_spec, fields["kind"])(**values)
 
 
-def plan_from_specs(case):
+def common_settings(case):
     given = case["input"]
-    specs = {name: build_spec(case["specs"][key]) for name, key in case["workers"][0]}
-    settings = LayoutSettings(
-        kv_cache_memory_bytes=given["available"][0],
+    return LayoutSettings(
+        kv_cache_memory_bytes=tuple(given["available"]),
         max_num_batched_tokens=given["T"],
         max_model_len=given["L"],
         num_gpu_blocks_override=given["override"],
+        disable_hybrid_kv_cache_manager=given["hma_disabled"],
+        enable_cross_layers_blocks=case["settings"]["enable_cross_layers_blocks"],
     )
-    limits = MemoryLimits(given["L"], given["T"], given["mode"])
-    return plan_pool(specs, settings, limits, longest=given["L"])
+
+
+def plan_from_specs(case):
+    given, settings = case["input"], case["settings"]
+    by_worker = [
+        {name: build_spec(case["specs"][key]) for name, key in worker} for worker in case["workers"]
+    ]
+    limits = MemoryLimits(
+        max_model_len=given["L"],
+        max_num_batched_tokens=given["T"],
+        mamba_cache_mode=given["mode"],
+        max_num_encoder_input_tokens=settings["max_num_encoder_input_tokens"] or 0,
+        decode_context_parallel_size=given["dcp"],
+        prefill_context_parallel_size=settings["pcp"],
+    )
+    return plan_pool(by_worker, common_settings(case), limits, longest=given["L"])
 
 
 def groups_of(config):
@@ -113,77 +100,106 @@ def tensors_of(config):
     ]
 
 
-def assert_pool(golden, config, capacity, logs):
-    worker = golden["workers"][0]
-    assert config.num_blocks == worker["num_blocks"]
-    assert groups_of(config) == worker["groups"]
-    assert tensors_of(config) == worker["tensors"]
+def assert_pools(golden, pool, logs):
+    """A pool or a layout: both have workers and capacities."""
+    for worker, expected in zip(pool.workers, golden["workers"], strict=True):
+        config = worker.kv_cache_config
+        assert config.num_blocks == expected["num_blocks"]
+        assert groups_of(config) == expected["groups"]
+        assert tensors_of(config) == expected["tensors"]
     assert list(logs) == golden["logs"]
-    assert capacity.tokens == golden["tokens"]
-    assert capacity.concurrency == golden["concurrency"]
+    assert pool.capacity.tokens == golden["tokens"]
+    assert pool.capacity.concurrency == golden["concurrency"]
+    assert list(pool.scheduler_capacity) == golden["scheduler_capacity"]
 
 
-def test_the_selection_covers_what_exists():
-    assert len(golden_cases()) == 45
-    assert len(SPEC_CASES) == 30  # 15 others: MLA, chunked, cross, DCP, PP, packed, manager off
-    assert len(MODEL_CASES) == 9
+def assert_refused(golden, plan):
+    with pytest.raises(ConfigError) as caught:
+        plan()
+    assert caught.value.problems[0].allowed == golden["error"].removeprefix("ValueError: ")
 
 
 @pytest.mark.parametrize("key", SPEC_CASES)
 def test_specs_plan_as_in_the_engine(key):
     golden, case = golden_cases()[key]
     if "error" in golden:
-        with pytest.raises(ConfigError) as caught:
-            plan_from_specs(case)
-        assert caught.value.problems[0].allowed == golden["error"].removeprefix("ValueError: ")
+        assert_refused(golden, lambda: plan_from_specs(case))
         return
     pool = plan_from_specs(case)
-    assert_pool(golden, pool.kv_cache_config, pool.capacity, pool.log_lines)
+    assert_pools(golden, pool, pool.log_lines)
     sizes = scheduler_and_hash_block_size(
-        pool.kv_cache_config.kv_cache_groups, enable_prefix_caching=True
+        pool.kv_cache_config.kv_cache_groups,
+        enable_prefix_caching=True,
+        context_parallel_size=pool.limits.context_parallel_size,
     )
     assert sizes == (golden["scheduler_block_size"], golden["hash_block_size"])
 
 
-def plan_from_model(case):
-    given = case["input"]
-    align = given["mode"] == "align"
-    settings = LayoutSettings(
-        kv_cache_memory_bytes=given["available"][0],
-        max_num_batched_tokens=given["T"],
-        max_model_len=given["L"],
-        num_gpu_blocks_override=given["override"],
-        enable_prefix_caching=True if align else None,
-        mamba_cache_mode="align" if align else None,
+def model_of(case):
+    return load_model(case["model_file"].removesuffix(".json"))
+
+
+def settings_of(case):
+    """A golden case's settings under the engine's names."""
+    settings, mode = case["settings"], case["input"]["mode"]
+    return replace(
+        common_settings(case),
+        kv_cache_dtype=settings["kv_cache_dtype"],
+        tensor_parallel_size=settings["tp"],
+        pipeline_parallel_layers=stages_of(case),
+        decode_context_parallel_size=case["input"]["dcp"],
+        prefill_context_parallel_size=settings["pcp"],
+        enable_prefix_caching=None if mode == "none" else True,
+        mamba_cache_mode=None if mode == "none" else mode,
+        max_num_encoder_input_tokens=settings["max_num_encoder_input_tokens"],
+        **speculation_of(settings),
     )
-    return plan_layout(load_model(case["model_file"].removesuffix(".json")), settings)
+
+
+def stages_of(case):
+    split = case["settings"]["pp_split_at"]
+    bounds = [0, *split, model_of(case).dims.num_hidden_layers]
+    return tuple(end - start for start, end in pairwise(bounds)) if split else None
+
+
+def speculation_of(settings):
+    drafts = settings["draft_layers"]
+    if drafts:
+        return {
+            "speculative_method": "eagle",
+            "num_speculative_layers": len(drafts),
+            "draft_layer": AttentionLayer(name="draft", **drafts[0]),
+        }
+    if settings["mtp_layers"]:
+        return {
+            "speculative_method": "mtp",
+            "num_speculative_tokens": settings["num_speculative_tokens"],
+            "num_speculative_layers": settings["mtp_layers"],
+        }
+    return {}
 
 
 @pytest.mark.parametrize("key", MODEL_CASES)
 def test_model_files_plan_as_in_the_engine(key):
     golden, case = golden_cases()[key]
     if "error" in golden:
-        with pytest.raises(ConfigError) as caught:
-            plan_from_model(case)
-        assert caught.value.problems[0].allowed == golden["error"].removeprefix("ValueError: ")
+        assert_refused(golden, lambda: plan_layout(model_of(case), settings_of(case)))
         return
-    layout = plan_from_model(case)
+    layout = plan_layout(model_of(case), settings_of(case))
     # golden logs start at grouping: what block-size resolution says comes before them
-    logs = layout.log_lines[-len(golden["logs"]) :]
-    assert_pool(golden, layout.kv_cache_config, layout.capacity, logs)
+    assert_pools(golden, layout, layout.log_lines[-len(golden["logs"]) :])
     sizes = (layout.scheduler_block_size, layout.hash_block_size)
     assert sizes == (golden["scheduler_block_size"], golden["hash_block_size"])
 
 
-@pytest.mark.parametrize("key", [k for k in MODEL_CASES if "error" not in golden_cases()[k][0]])
+@pytest.mark.parametrize("key", MODEL_CASES)
 def test_model_files_give_every_field_of_the_specs(key):
     _, case = golden_cases()[key]
-    built = {}
-    for group in plan_from_model(case).kv_cache_config.kv_cache_groups:
-        built |= dict.fromkeys(group.layer_names, group.kv_cache_spec)
-    mode = case["input"]["mode"]
-    for name, key_of_spec in case["workers"][0]:
-        expected = build_spec(case["specs"][key_of_spec])
-        if isinstance(expected, MambaSpec) and mode != "none":
-            expected = MambaSpec(**(vars(expected) | {"mamba_cache_mode": mode}))
-        assert built[name] == expected
+    built = prepare_layers(model_of(case), settings_of(case)).specs_by_worker
+    for own, worker in zip(built, case["workers"], strict=True):
+        expected = {name: build_spec(case["specs"][spec]) for name, spec in worker}
+        for name, spec in expected.items():
+            if isinstance(spec, MambaSpec):
+                expected[name] = replace(spec, mamba_cache_mode=case["input"]["mode"])
+        assert list(own) == list(expected)
+        assert own == expected

@@ -137,6 +137,7 @@ def test_the_slow_model_gives_the_published_numbers_without_eviction(name, block
 
 
 @pytest.mark.traces
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", NUM_REQUESTS)
 @pytest.mark.parametrize("num_tokens", POOLS)
 @pytest.mark.parametrize(

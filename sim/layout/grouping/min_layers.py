@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.layout.grouping.plan import Bucket, GroupingPlan, split_consecutive
-from sim.layout.kv_cache_spec import FullAttentionSpec
+from sim.layout.grouping.rule import GroupingRule
+from sim.layout.grouping.scan import smallest
+from sim.layout.kv_cache_spec import FullFamilySpec
 
 
 def min_layers(buckets: Sequence[Bucket]) -> GroupingPlan:
@@ -16,7 +18,14 @@ def min_layers(buckets: Sequence[Bucket]) -> GroupingPlan:
     Source: seeds/hybrid_kv_cache_manager.txt, cases 2 to 4. Deviation: the text knows two types
     only; more of them keep their first-seen order behind full attention.
     """
-    group_size = min(len(bucket) for bucket in buckets)
-    ordered = sorted(buckets, key=lambda bucket: not isinstance(bucket.spec, FullAttentionSpec))
+    group_size = smallest(buckets)
+    ordered = sorted(buckets, key=lambda bucket: not isinstance(bucket.spec, FullFamilySpec))
     groups = [group for b in ordered for group in split_consecutive(b.layer_names, group_size)]
     return GroupingPlan(group_size, tuple(groups))
+
+
+MIN_LAYERS = GroupingRule(
+    "the smallest bucket, full attention first, in consecutive runs",
+    "the design text that the hybrid manager started from, cases 2 to 4",
+    min_layers,
+)

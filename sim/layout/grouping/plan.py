@@ -1,9 +1,10 @@
-"""What a grouping heuristic sees and answers, and the split that most of them share."""
+"""What a grouping rule sees and answers, and the two ways to split a bucket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from sim.layout.kv_cache_spec import KVCacheSpec
 from sim.units import cdiv
@@ -11,10 +12,15 @@ from sim.units import cdiv
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """All layers of one exact spec, in order of registration. Buckets come in first-seen order."""
+    """All layers of one exact spec, in order of registration. Buckets come in first-seen order.
+
+    blocks: the blocks that one group of this bucket holds for a request, as an average over the
+    requests' lengths; 1 where nothing is known about them.
+    """
 
     spec: KVCacheSpec
     layer_names: tuple[str, ...]
+    blocks: Fraction = Fraction(1)
 
     def __len__(self) -> int:
         return len(self.layer_names)
@@ -24,33 +30,28 @@ class Bucket:
 class GroupingPlan:
     """The groups in their final order; the layers of one group come from one bucket.
 
-    group_size is what the heuristic aimed at. Groups may all be shorter: the pool goes by the
-    longest one, and missing layers are padding (spec/layout.md 15.10).
+    group_size is what the rule aimed at. Groups may all be shorter: the pool goes by the longest
+    one, and missing layers are padding (spec/layout.md 15.10).
     """
 
     group_size: int
     groups: tuple[tuple[str, ...], ...]
 
     def padding_of(self, bucket: Bucket) -> int:
-        """Layers that the bucket's groups lack to ``group_size``."""
+        """Layers that the bucket's groups lack to the longest group of all."""
+        longest = max(len(group) for group in self.groups)
         members = set(bucket.layer_names)
         count = sum(1 for group in self.groups if group[0] in members)
-        return count * self.group_size - len(bucket)
+        return count * longest - len(bucket)
 
 
 GroupingHeuristic = Callable[[Sequence[Bucket]], GroupingPlan]
-GroupSizeRule = Callable[[Sequence[int]], int]
 
 
-def strided_by(group_size_rule: GroupSizeRule) -> GroupingHeuristic:
-    """Return the heuristic that takes its size from a rule on bucket sizes and splits strided."""
-
-    def heuristic(buckets: Sequence[Bucket]) -> GroupingPlan:
-        group_size = group_size_rule([len(bucket) for bucket in buckets])
-        groups = [group for b in buckets for group in split_strided(b.layer_names, group_size)]
-        return GroupingPlan(group_size, tuple(groups))
-
-    return heuristic
+def strided(buckets: Sequence[Bucket], group_size: int) -> GroupingPlan:
+    """Return each bucket split into balanced groups of at most ``group_size`` layers."""
+    groups = [group for b in buckets for group in split_strided(b.layer_names, group_size)]
+    return GroupingPlan(group_size, tuple(groups))
 
 
 def split_strided(layer_names: Sequence[str], group_size: int) -> list[tuple[str, ...]]:

@@ -12,9 +12,14 @@ SLIDING = SlidingWindowSpec(**HEADS, sliding_window=4)
 STATE = MambaSpec(block_size=64, shapes=((10,), (20,)), dtype_bytes=(2, 4))
 
 
-def make_model(*, total=1000, active=1000, heads=2):
+def make_model(*, total=1000, active=1000, heads=2, embedding=0, head=0, stored=None):
     dims = SimpleNamespace(
-        num_parameters_total=total, num_parameters_active=active, num_attention_heads=heads
+        num_parameters_total=total,
+        num_parameters_active=active,
+        num_attention_heads=heads,
+        embedding_parameters=embedding,
+        head_parameters=head,
+        weight_bytes_per_parameter=stored,
     )
     return SimpleNamespace(dims=dims, dtype_bytes=2)
 
@@ -39,4 +44,7 @@ def make_layout(*groups):
         KVCacheGroupSpec(tuple(f"{g}.{n}" for n in range(num)), spec)
         for g, (spec, num) in enumerate(groups)
     ]
-    return SimpleNamespace(kv_cache_config=KVCacheConfig(10, (), tuple(made)))
+    config = KVCacheConfig(10, (), tuple(made))
+    return SimpleNamespace(
+        kv_cache_config=config, workers=[SimpleNamespace(kv_cache_config=config)]
+    )

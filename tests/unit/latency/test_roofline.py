@@ -55,6 +55,26 @@ def test_compute_bound_step_takes_flops_over_rate():
     assert step_time(StepWork(prefill=[(0, 8)], decode=[])) == 18304
 
 
+def test_embedding_multiplies_nothing_and_the_head_once_per_request():
+    # 1000 parameters, of which 200 are embedding and head: 2 x 800 x (8 + 2) tokens, and one
+    # product with a head of 100 for each of three requests: 16000 + 600; no attention layer.
+    step_time = build(
+        RooflineParams(**NO_HOST),
+        make_model(embedding=200, head=100),
+        make_hardware(bandwidth=1e12),
+        make_layout(),
+    )
+    assert step_time(StepWork(prefill=[(0, 8)], decode=[5, 7])) == 16600
+
+
+def test_weights_are_read_as_the_family_stores_them_unless_told_otherwise():
+    hardware, work = make_hardware(flops=1e15), StepWork(prefill=[], decode=[5])
+    for told, stored, expected in [(None, 0.5, 500), (None, None, 2000), (1.5, 0.5, 1500)]:
+        params = RooflineParams(**NO_HOST, weight_bytes_per_parameter=told)
+        step_time = build(params, make_model(stored=stored), hardware, make_layout())
+        assert step_time(work) == expected
+
+
 def test_memory_bound_step_takes_bytes_over_bandwidth():
     # Weights 2000 B. Per token 1 head x (8 + 8) x 2 B = 32 B in each layer. Decode at contexts 9
     # and 2. The full layer loads 10 + 3 = 13 keys and writes 2: 15 x 32 = 480 B. Three sliding

@@ -1,20 +1,69 @@
 """Specs and layouts for the tests: keyword-only, smallest legal defaults."""
 
-from sim.layout.kv_cache_spec import FullAttentionSpec, MambaSpec, MemoryLimits, SlidingWindowSpec
-from sim.layout.plan import LayoutSettings, plan_layout
+from sim.layout.kv_cache_spec import (
+    ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
+    FullAttentionSpec,
+    HiddenStateCacheSpec,
+    MambaSpec,
+    MemoryLimits,
+    MLAAttentionSpec,
+    RSWASpec,
+    SinkFullAttentionSpec,
+    SlidingWindowMLASpec,
+    SlidingWindowSpec,
+    TQFullAttentionSpec,
+)
+from sim.layout.plan import LayoutSettings, plan_layout, plan_pool
 from sim.models import load_model
 
 GIB = 2**30
 
+HEADS = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype_bytes": 2}
+LATENT = {"block_size": 64, "num_kv_heads": 1, "head_size": 576, "dtype_bytes": 2}
+
 
 def full(**changes):
-    fields = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype_bytes": 2}
-    return FullAttentionSpec(**(fields | changes))
+    return FullAttentionSpec(**(HEADS | changes))
 
 
 def sliding(**changes):
-    fields = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype_bytes": 2}
-    return SlidingWindowSpec(**({"sliding_window": 1024} | fields | changes))
+    return SlidingWindowSpec(**({"sliding_window": 1024} | HEADS | changes))
+
+
+def chunked(**changes):
+    return ChunkedLocalAttentionSpec(**({"attention_chunk_size": 8192} | HEADS | changes))
+
+
+def cross(**changes):
+    return CrossAttentionSpec(**(HEADS | changes))
+
+
+def turboquant(**changes):
+    fields = {"tq_slot_size": 196, "indexes_kv_by_block_stride": False}
+    return TQFullAttentionSpec(**(HEADS | {"dtype_bytes": 1} | fields | changes))
+
+
+def rswa(**changes):
+    return RSWASpec(**({"rswa_window": 1024} | HEADS | changes))
+
+
+def sink(**changes):
+    return SinkFullAttentionSpec(**({"sink_len": 16} | HEADS | changes))
+
+
+def mla(**changes):
+    return MLAAttentionSpec(**({"cache_dtype_str": "auto"} | LATENT | changes))
+
+
+def hidden(**changes):
+    fields = {"block_size": 16, "num_kv_heads": 4, "head_size": 2048, "dtype_bytes": 2}
+    return HiddenStateCacheSpec(**(fields | changes))
+
+
+def sliding_mla(**changes):
+    fields = {"block_size": 4, "num_kv_heads": 1, "head_size": 512, "dtype_bytes": 2}
+    return SlidingWindowMLASpec(**({"sliding_window": 8} | fields | changes))
 
 
 def mamba(**changes):
@@ -37,3 +86,14 @@ def settings(**changes):
 
 def plan(model, **changes):
     return plan_layout(load_model(model), settings(**changes))
+
+
+def pool(specs, bound=None, **changes):
+    """The pools of specs; the estimated length is bounded by the length itself."""
+    bound = bound or limits()
+    return plan_pool(specs, settings(**changes), bound, bound.max_model_len)
+
+
+def shape(groups):
+    """(kind, layers, block size) of each group."""
+    return [(g.kv_cache_spec.kind, len(g.layer_names), g.kv_cache_spec.block_size) for g in groups]

@@ -1,11 +1,13 @@
 import pytest
 
 from sim.errors import ConfigError
+from sim.layout.backends import ATTENTION_BACKENDS
 from sim.layout.block_size import (
     BlockSizes,
     align_pages,
-    attention_block_size,
     check_align,
+    cover_wide_pages,
+    preferred_block_size,
     recurrent_block_size,
     scheduler_and_hash_block_size,
 )
@@ -80,15 +82,70 @@ def test_a_raised_block_is_a_multiple_of_the_user_s():
     assert align_pages(BlockSizes(48, L), 4096, 311296, 16, "none").block_size == 96
 
 
-def test_the_attention_block_is_the_user_s_or_the_preferred_one():
-    assert attention_block_size(None, 16, 16) == 16
-    assert attention_block_size(48, 16, 16) == 48
+def test_the_cache_block_is_the_user_s_or_what_the_backend_prefers():
+    flash, latent = ATTENTION_BACKENDS["FLASH_ATTN"], ATTENTION_BACKENDS["FLASHMLA"]
+    assert preferred_block_size(None, 16, flash) == (16, ())
+    assert preferred_block_size(48, 16, latent) == (48, ())
+    assert preferred_block_size(None, 16, None) == (16, ())
+    line = "Setting kv cache block size to 64 for FLASHMLA backend."
+    assert preferred_block_size(None, 16, latent) == (64, (line,))
 
 
-@pytest.mark.parametrize("block_size", [1, 8, 24])
-def test_a_block_that_no_kernel_divides_is_refused(block_size):
-    with pytest.raises(ConfigError, match=f"No common block size for {block_size}"):
-        attention_block_size(block_size, 16, 16)
+# model, state bytes, bytes per token, chunk -> block and padding in mode all (spec/layout.md 3.2)
+WORKED_ALL = [
+    ("Jamba-v0.1", 311296, 4096, 2048, 2048, "2594.74"),
+    ("Bamba-9B", 2147840, 4096, 256, 768, "46.46"),
+    ("Bamba-9B, user mamba block 512", 2147840, 4096, 512, 1024, "95.28"),
+    ("Zamba2-7B", 962048, 28672, 256, 256, "662.96"),
+    ("Nemotron-H-8B", 4255744, 4096, 128, 1152, "10.88"),
+    # a line of a user's log: 788 kB state, 2 kB per token, chunk 256: 394 -> 512 (real cases, B33)
+    ("B33", 788_000, 2000, 256, 512, "29.95"),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "token", "chunk", "block", "percent"),
+    [row[1:] for row in WORKED_ALL],
+    ids=[row[0] for row in WORKED_ALL],
+)
+def test_mode_all_aligns_to_chunks_too(state, token, chunk, block, percent):
+    sizes = align_pages(BlockSizes(16, 16), token, state, 16, "all", chunk)
+    assert (sizes.block_size, sizes.mamba_block_size) == (block, block)
+    assert sizes.mamba_page_size_padded == block * token
+    assert f"Padding mamba page size by {percent}% " in sizes.log_lines[-1]
+
+
+def test_mode_all_needs_a_multiple_of_kernel_and_chunk():
+    # lcm(24, 16) = 48 tokens; 100 tokens of state need 144
+    assert align_pages(BlockSizes(16, 16), 10, 1000, 16, "all", 24).block_size == 144
+
+
+@pytest.mark.parametrize(
+    ("token", "block", "shared", "is_logged"),
+    [(1152, 64, 73728, True), (2048, 32, 65536, True), (4096, 16, None, False)],
+    ids=["nvfp4", "fp8", "the model's own"],
+)
+def test_a_quantised_page_covers_a_wide_one(token, block, shared, is_logged):
+    # 8 heads of 128 (spec/layout.md 3.3)
+    sizes = cover_wide_pages(BlockSizes(16, 16), token, 4096, 16)
+    assert (sizes.block_size, sizes.window_page_size_padded) == (block, shared)
+    line = (
+        f"Setting attention block size to {block} tokens so the quantized primary KV page covers "
+        "the higher-precision padded-spec page."
+    )
+    assert sizes.log_lines == ((line,) if is_logged else ())
+
+
+def test_a_quantised_page_covers_the_state_too_and_its_padding_follows():
+    # need max(4096 * 16, 200000); 16 * ceil(200000 / (16 * 2048)) = 112 tokens of 2048 bytes
+    sizes = cover_wide_pages(BlockSizes(16, 999, 200_000), 2048, 4096, 16)
+    assert (sizes.block_size, sizes.mamba_page_size_padded) == (112, 229376)
+    assert sizes.mamba_block_size == 999  # not refreshed (appendix C10)
+
+
+def test_a_wide_page_that_is_smaller_is_refused():
+    with pytest.raises(ConfigError, match="kv_cache_dtype_skip_layers"):
+        cover_wide_pages(BlockSizes(16, 16), 4096, 2048, 16)
 
 
 def test_a_recurrent_block_holds_a_request_without_caching_and_follows_attention_with_it():
@@ -144,6 +201,26 @@ def test_a_state_block_other_than_the_smallest_makes_hashes_as_coarse_as_hits():
     # any smaller group disables fine hashing (spec/layout.md C11)
     three = [mamba(block_size=64), full(block_size=64), full(block_size=48)]
     assert sizes_of(*three) == (192, 192)
+
+
+def test_ranks_that_share_a_sequence_multiply_one_group_s_block():
+    one = groups(full())
+    assert scheduler_and_hash_block_size(
+        one, enable_prefix_caching=True, context_parallel_size=4
+    ) == (64, 64)
+    with pytest.raises(ConfigError) as caught:
+        scheduler_and_hash_block_size(
+            groups(full(), sliding()), enable_prefix_caching=True, context_parallel_size=2
+        )
+    assert caught.value.problems[0].allowed == (
+        "Hybrid KV cache groups with multiple block sizes do not support context parallelism "
+        "(dcp_world_size/pcp_world_size > 1)."
+    )
+
+
+def test_without_groups_the_cache_block_size_counts():
+    sizes = scheduler_and_hash_block_size([], enable_prefix_caching=True, default=32)
+    assert sizes == (32, 32)
 
 
 # -- start-up checks of align (spec/layout.md 10.3) --------------------------------------------

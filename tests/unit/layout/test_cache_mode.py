@@ -55,20 +55,27 @@ def test_a_mode_without_caching_becomes_none_and_says_so(jamba_fixture, enable):
 
 
 @pytest.mark.parametrize("mode", [None, "none"])
-def test_caching_without_a_mode_would_be_all_which_does_not_exist_yet(jamba_fixture, mode):
-    with pytest.raises(ConfigError) as caught:
-        resolve_cache_mode(jamba_fixture, True, mode)
-    problem = caught.value.problems[0]
-    assert problem.key == "cache.mamba_cache_mode"
-    assert "to 'all' for JambaForCausalLM by default" in problem.allowed
-    assert "--mamba-cache-mode align" in problem.allowed
+def test_caching_without_a_mode_is_all_where_the_model_declares_it(jamba_fixture, mode):
+    chosen = resolve_cache_mode(jamba_fixture, True, mode)
+    assert chosen.mamba_cache_mode == "all"
+    assert chosen.log_lines == (
+        "Mamba cache mode is set to 'all' for JambaForCausalLM by default when prefix caching is "
+        "enabled",
+        EXPERIMENTAL.replace("'align'", "'all'"),
+    )
 
 
-@pytest.mark.parametrize("enable", [None, False, True])
-def test_all_does_not_exist_yet(jamba_fixture, enable):
-    with pytest.raises(ConfigError, match="`all` does not exist yet") as caught:
-        resolve_cache_mode(jamba_fixture, enable, "all")
-    assert caught.value.problems[0].key == "cache.mamba_cache_mode"
+def test_all_counts_where_prefixes_are_cached(jamba_fixture):
+    chosen = resolve_cache_mode(jamba_fixture, True, "all")
+    assert (chosen.mamba_cache_mode, len(chosen.log_lines)) == ("all", 1)
+    off = resolve_cache_mode(jamba_fixture, None, "all")
+    assert (off.enable_prefix_caching, off.mamba_cache_mode) == (False, "none")
+    assert off.log_lines == ("Mamba cache mode is set to 'none' when prefix caching is disabled",)
+
+
+def test_caching_is_off_for_an_encoder_with_a_decoder():
+    mode = resolve_cache_mode(load_model("openai--whisper-large-v3"), None, None)
+    assert not mode.enable_prefix_caching
 
 
 def test_a_model_without_support_for_all_gets_align_by_default(delta_net_fixture):

@@ -1,6 +1,6 @@
 import pytest
 
-from sim.layout.groups import is_one_type, merge
+from sim.layout.uniformity import is_one_type, merge
 from tests.unit.layout.layouts import full, limits, mamba, sliding
 
 

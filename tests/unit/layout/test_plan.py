@@ -2,11 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from sim.config import CacheConfig, SchedulerConfig
+from sim.config import CacheConfig, Scenario, SchedulerConfig
 from sim.errors import ConfigError
 from sim.layout.plan import plan_layout
 from sim.models import known_models, load_model
 from sim.profiles import PROFILES
+from sim.simulation import assemble, build_manager
 from tests.unit.layout.layouts import GIB, plan, settings
 
 GEMMA = "google--gemma-3-27b-it"
@@ -112,11 +113,18 @@ def test_an_override_sets_the_blocks():
 
 @pytest.mark.parametrize("model", known_models())
 def test_settings_come_back_resolved_and_plan_the_same_again(model):
-    first = plan(model, kv_cache_memory_bytes=200 * GIB)
+    first = plan(model, kv_cache_memory_bytes=700 * GIB)
     open_fields = {
         name for name in type(first.settings).__slots__ if getattr(first.settings, name) is None
     }
-    assert open_fields == {"num_gpu_blocks_override"}
+    assert open_fields == {
+        "num_gpu_blocks_override",
+        "pipeline_parallel_layers",
+        "speculative_method",
+        "num_speculative_layers",
+        "draft_layer",
+        "attention_backend",
+    }
     again = plan_layout(first.model, first.settings)
     assert again.settings == first.settings
     assert again.kv_cache_config == first.kv_cache_config
@@ -143,12 +151,6 @@ def test_numbers_out_of_range_are_named_one_line_each(value):
     assert keys == {"cache.block_size", "scheduler.max_num_batched_tokens"}
 
 
-@pytest.mark.parametrize("name", ["nvfp4", "fp8_ds_mla", "turboquant_k8v4", "int8_per_token_head"])
-def test_a_cache_dtype_of_later_is_not_supported_yet(name):
-    with pytest.raises(ConfigError, match=rf"cache\.kv_cache_dtype: {name}: not supported yet"):
-        plan(GEMMA, kv_cache_dtype=name)
-
-
 @pytest.mark.parametrize("name", ["kv_cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype"])
 def test_an_unknown_dtype_lists_the_known_ones(name):
     with pytest.raises(ConfigError, match=rf"cache\.{name}: bfloat61: known: bfloat16, auto, "):
@@ -167,3 +169,21 @@ def test_the_profile_s_defaults_are_the_scenario_s():
     assert SchedulerConfig().max_num_batched_tokens == profile.default_max_num_batched_tokens
     assert SchedulerConfig().max_num_seqs == profile.default_max_num_seqs
     assert CacheConfig().grouping == profile.default_grouping
+
+
+def test_a_simulation_refuses_the_mode_that_can_only_be_planned():
+    cache = {"enable_prefix_caching": True, "mamba_cache_mode": "all"}
+    with pytest.raises(ConfigError, match=r"cache\.mamba_cache_mode: all: none or align"):
+        assemble(Scenario(model=JAMBA, cache=cache))
+
+
+def test_a_simulation_refuses_kinds_that_no_manager_serves():
+    v3 = assemble(Scenario(model="deepseek-ai--DeepSeek-V3"))
+    with pytest.raises(ConfigError, match="attention kind: MLAAttentionSpec"):
+        build_manager(v3)
+
+
+def test_the_longest_length_of_a_model_that_names_none_is_the_user_s():
+    falcon = "tiiuae--falcon-mamba-7b"
+    assert plan(falcon).limits.max_model_len == 2048
+    assert plan(falcon, max_model_len=32768).limits.max_model_len == 32768

@@ -18,13 +18,14 @@ def printed(layout, width=160):
     return captured.get()
 
 
-def test_json_has_the_names_of_schema_1():
+def test_json_has_the_names_of_schema_2():
     data = layout_json(plan(GEMMA))
     assert list(data) == [
-        "schema", "model", "settings", "groups", "tensors", "num_blocks", "bytes_per_block",
-        "block_sizes", "capacity", "waste", "log_lines",
+        "schema", "model", "settings", "groups", "kv_shared_target", "tensors", "workers",
+        "num_blocks", "bytes_per_block", "block_sizes", "capacity", "scheduler_capacity", "waste",
+        "log_lines",
     ]  # fmt: skip
-    assert data["schema"] == 1
+    assert data["schema"] == 2
     assert data["model"] == GEMMA
     assert data["block_sizes"] == {"scheduler": 16, "hash": 16}
     assert data["capacity"] == {
@@ -55,8 +56,30 @@ def test_json_names_the_layers_of_groups_and_tensors():
 
 @pytest.mark.parametrize("model", known_models())
 def test_json_is_plain_data(model):
-    data = layout_json(plan(model, kv_cache_memory_bytes=200 * GIB))
+    data = layout_json(plan(model, kv_cache_memory_bytes=700 * GIB))
     assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_json_says_what_each_worker_holds():
+    data = layout_json(plan(GEMMA, pipeline_parallel_layers=(31, 31)))
+    assert [[len(names) for names in worker["layers"]] for worker in data["workers"]] == [
+        [5, 5, 4, 4, 4, 4, 5],
+        [4, 4, 5, 5, 4, 4, 5],
+    ]
+    assert data["scheduler_capacity"] == {"tokens": 368540, "concurrency": 32768 / 11654}
+    assert data["settings"]["pipeline_parallel_layers"] == [31, 31]
+    assert json.loads(json.dumps(data)) == data
+
+
+def test_a_bundle_is_named_so_and_its_numbers_are_the_whole_bundle_s():
+    layout = plan(GEMMA, disable_hybrid_kv_cache_manager=True, max_model_len=32768)
+    (group,) = layout_json(layout)["groups"]
+    assert (group["is_bundle"], group["page_size_bytes"]) == (True, 62 * 131072)
+    assert "full_attention, bundle" in printed(layout)
+
+
+def test_the_table_says_that_several_workers_share_the_memory():
+    assert "KV cache memory of 2 workers" in printed(plan(GEMMA, pipeline_parallel_layers=(31, 31)))
 
 
 def test_the_table_shows_what_the_issue_asks_for():

@@ -5,28 +5,7 @@ import pytest
 from sim.errors import ConfigError
 from sim.models import model_from_config
 
-DENSE = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 6,
-    "max_position_embeddings": 1024,
-    "vocab_size": 100,
-}
-
-
-def build(architecture, **changes):
-    fields = {"architectures": [architecture], **DENSE, **changes}
-    present = {key: value for key, value in fields.items() if value != "absent"}
-    return model_from_config(present, "made-by-hand")
-
-
-def windows(model):
-    return [layer.sliding_window for layer in model.layers]
-
-
-def problem_keys(caught):
-    return [problem.key for problem in caught.value.problems]
+from .made_by_hand import DENSE, build, problem_keys, windows
 
 
 def test_llama_without_kv_heads_has_as_many_as_query_heads_of_the_hidden_share():
@@ -245,9 +224,9 @@ def test_an_architecture_is_needed(names):
 
 def test_an_architecture_without_a_rule_is_named_and_the_nearest_comes_first():
     with pytest.raises(ConfigError) as caught:
-        build("Gemma3nForCausalLM")
+        build("Gemma3xForCausalLM")
     problem = caught.value.problems[0]
-    assert (problem.key, problem.value) == ("config.json:architectures", "Gemma3nForCausalLM")
+    assert (problem.key, problem.value) == ("config.json:architectures", "Gemma3xForCausalLM")
     assert problem.allowed.startswith("known: Gemma3ForCausalLM, ")
     assert problem.suggestion == "Gemma3ForCausalLM"
 

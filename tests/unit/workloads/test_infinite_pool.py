@@ -47,13 +47,13 @@ def slow(*values: object) -> object:
 @pytest.mark.parametrize(
     ("trace", "block", "expected"),
     [
-        (CONVERSATION, 16, 54_063_104),
+        slow(CONVERSATION, 16, 54_063_104),
         slow(CONVERSATION, 32, 54_063_104),
         slow(CONVERSATION, 64, 54_063_104),
         slow(CONVERSATION, 512, 54_063_104),
         (CONVERSATION, 80, 53_665_920),
         slow(CONVERSATION, 528, 48_683_184),
-        (CONVERSATION, 544, 48_870_784),
+        slow(CONVERSATION, 544, 48_870_784),
         slow(CONVERSATION, 784, 48_382_208),
         slow(SYNTHETIC, 16, 39_802_880),
         slow(SYNTHETIC, 32, 39_802_880),

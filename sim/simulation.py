@@ -11,6 +11,7 @@ from typing import Any
 
 import workloads
 from sim.config import LatencyPlugin, Scenario, Strict, WorkloadPlugin, validated
+from sim.core.attention import manager_class
 from sim.core.eviction import EVICTION_POLICIES
 from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
@@ -59,6 +60,8 @@ def assemble(scenario: Scenario) -> Assembly:
     profile = PROFILES[scenario.engine.profile]
     layout = plan_layout(model, _layout_settings(scenario), profile)
     check_startup(scenario, layout)
+    for group in layout.kv_cache_config.kv_cache_groups:
+        manager_class(group.kv_cache_spec)
     workload = WORKLOADS[scenario.workload.name]
     params = validated(workload.params, scenario.workload.params, "workload.params")
     resolved = _resolved(scenario, layout, params)

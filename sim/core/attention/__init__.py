@@ -29,9 +29,9 @@ def manager_class(kv_cache_spec: KVCacheSpec) -> type[SingleTypeKVCacheManager]:
     for kind in type(kv_cache_spec).__mro__:
         if kind in ATTENTION_KINDS:
             return ATTENTION_KINDS[kind]
-    raise ConfigError.unknown(
-        "attention kind", type(kv_cache_spec).__name__, [k.__name__ for k in ATTENTION_KINDS]
-    )
+    known = ", ".join(kind.__name__ for kind in ATTENTION_KINDS)
+    allowed = f"a kind that can be simulated, not only planned; known: {known}"
+    raise ConfigError.one("attention kind", type(kv_cache_spec).__name__, allowed)
 
 
 def get_manager_for_kv_cache_spec(

@@ -7,7 +7,7 @@ from sim.errors import ConfigError
 from sim.layout.plan import plan_layout
 from sim.models import known_models, load_model
 from sim.profiles import PROFILES
-from sim.simulation import assemble, build_manager
+from sim.simulation import assemble
 from tests.unit.layout.layouts import GIB, plan, settings
 
 GEMMA = "google--gemma-3-27b-it"
@@ -178,9 +178,8 @@ def test_a_simulation_refuses_the_mode_that_can_only_be_planned():
 
 
 def test_a_simulation_refuses_kinds_that_no_manager_serves():
-    v3 = assemble(Scenario(model="deepseek-ai--DeepSeek-V3"))
     with pytest.raises(ConfigError, match="attention kind: MLAAttentionSpec"):
-        build_manager(v3)
+        assemble(Scenario(model="deepseek-ai--DeepSeek-V3"))
 
 
 def test_the_longest_length_of_a_model_that_names_none_is_the_user_s():

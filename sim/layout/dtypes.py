@@ -35,9 +35,6 @@ _TURBOQUANT_BITS = {  # of keys, of values
 }
 _STATE_BYTES = {"auto": None, "float16": 2, "bfloat16": 2, "float32": 4}
 
-KV_CACHE_DTYPES = tuple(_KV_CACHE)
-STATE_DTYPES = tuple(_STATE_BYTES)
-
 
 @dataclass(frozen=True, slots=True)
 class KVCacheDtype:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.request import Request
 
 
 class Observer:
@@ -32,6 +36,9 @@ class Observer:
     ) -> None:
         """Keys left the cache index: of each block the group and the identity, in this order."""
 
+    def evicted_by_id(self, block_id: int) -> None:
+        """A block is to be forgotten by its id, whatever it caches; ``evicted`` tells its keys."""
+
     def registered(
         self,
         group_id: int,
@@ -49,8 +56,42 @@ class Observer:
         ``parent_prefix_id`` names the prefix before the range, -1 at the beginning.
         """
 
+    def registered_partial(
+        self,
+        group_id: int,
+        request_id: str,
+        num_tokens: int,
+        parent_prefix_id: int,
+        block_id: int,
+        prefix_id: int,
+    ) -> None:
+        """A block that is not full entered the index at its first ``num_tokens`` prefix tokens.
+
+        ``num_tokens`` counts from the beginning of the request; ``parent_prefix_id`` names the
+        prefix one hash block shorter, -1 at the beginning.
+        """
+
+    def passed_over(
+        self,
+        group_id: int,
+        request_id: str,
+        prefix_ids: Sequence[int],
+        masked: Sequence[bool],
+    ) -> None:
+        """Blocks of a range that ``registered`` is told about next were left out of the index.
+
+        ``prefix_ids`` names them, ``masked`` says why: True if the mask left the block out, False
+        if the entry is null.
+        """
+
     def cleared(self) -> None:
         """The whole cache index was emptied."""
+
+    def looked_up(self, request: Request, max_length: int, num_hit: int) -> None:
+        """A request was looked up for at most ``max_length`` tokens; ``num_hit`` were found.
+
+        Answers that are remembered are not told again.
+        """
 
     # -- block tables, per request and group ----------------------------------------------
     def table_append(self, request_id: str, group_id: int, block_ids: Sequence[int]) -> None:

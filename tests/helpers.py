@@ -149,7 +149,8 @@ class EventLog(Observer):
 
     def clear(self) -> None:
         self.events: dict[str, list] = {
-            kind: [] for kind in ("allocated", "touched", "freed", "evicted", "registered")
+            kind: []
+            for kind in ("allocated", "touched", "freed", "evicted", "registered", "partial")
         }
 
     def allocated(self, block_ids, group_id):
@@ -171,6 +172,9 @@ class EventLog(Observer):
         self.events["registered"].append(
             (group_id, request_id, first_idx, last_idx, parent_prefix_id, pairs)
         )
+
+    def registered_partial(self, *args):
+        self.events["partial"].append(args)
 
     def cleared(self):
         self.events["evicted"].append("everything")

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.core.kv_cache_coordinator import CoordinatorSettings, KVCacheCoordinator, Rows
+from sim.core.kv_cache_coordinator import (
+    Coarse,
+    CoordinatorSettings,
+    KVCacheCoordinator,
+    Rows,
+)
 from sim.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
+from sim.core.unitary_kv_cache_coordinator import require_evidence
 from sim.errors import ConfigError
 from sim.layout.kv_cache_config import KVCacheConfig
-from sim.layout.kv_cache_spec import FullAttentionSpec, KVCacheSpec
+from sim.layout.kv_cache_spec import KVCacheSpec
 from sim.request import Request
 
 
@@ -25,7 +31,7 @@ class SpecGroup:
     @property
     def is_full_attention(self) -> bool:
         """True if hits of a longer prefix hold for every shorter one."""
-        return isinstance(self.spec, FullAttentionSpec)
+        return self.manager.is_prefix_closed
 
 
 class HybridKVCacheCoordinator(KVCacheCoordinator):
@@ -35,8 +41,13 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
     """
 
     def __init__(self, kv_cache_config: KVCacheConfig, settings: CoordinatorSettings):
+        if settings.limits.context_parallel_size != 1:
+            allowed = "1 with several KV cache groups"
+            key = "context_parallel_size"
+            raise ConfigError.one(key, settings.limits.context_parallel_size, allowed)
         super().__init__(kv_cache_config, settings)
         self.attention_groups = self._split_by_spec()
+        self._truncates_all = "Q3" in settings.fixes
         for manager in self.single_type_managers:
             if manager.block_size % self.hash_block_size:
                 raise ConfigError.one(
@@ -46,6 +57,9 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
             for group_id in entry.group_ids:
                 self.single_type_managers[group_id].use_eagle = entry.use_eagle
         self._has_eagle = any(e.use_eagle for e in self.attention_groups)
+        for manager in self.single_type_managers:
+            manager.check_lookups(self.scheduler_block_size)
+        require_evidence(self.single_type_managers, settings.fixes)
 
     def _split_by_spec(self) -> list[SpecGroup]:
         entries: list[SpecGroup] = []
@@ -67,10 +81,13 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
 
     # -- lookup --------------------------------------------------------------------------
     def find_longest_cache_hit(
-        self, prefix_ids: Sequence[int], max_cache_hit_length: int
+        self,
+        prefix_ids: Sequence[int],
+        max_cache_hit_length: int,
+        coarse: Coarse | None = None,
     ) -> tuple[Rows, int]:
         """Lower the bound until every spec agrees; full attention is looked up once."""
-        search = _Search(self, prefix_ids, max_cache_hit_length)
+        search = _Search(self, coarse or _slices(prefix_ids), max_cache_hit_length)
         entries = self.attention_groups
         is_simple = len(entries) == 2 and entries[0].is_full_attention
         length = max_cache_hit_length
@@ -81,10 +98,21 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
             length = found
             if is_simple:
                 break
-        search.truncate_first(length)
+        search.truncate(length, self._truncates_all)
         self.num_uncached_common_prefix_tokens = search.longest - length
         rows = [search.rows.get(g, []) for g in range(len(self.single_type_managers))]
         return tuple(rows), length
+
+    def find_longest_cache_hit_per_group(
+        self, prefix_ids: Sequence[int], max_cache_hit_length: int
+    ) -> tuple[Rows, list[int]]:
+        """Look up each spec by itself, at the whole length."""
+        search = _Search(self, _slices(prefix_ids), max_cache_hit_length)
+        for place, entry in enumerate(self.attention_groups):
+            search.look_up(place, entry, max_cache_hit_length)
+        managers = self.single_type_managers
+        rows = tuple(search.rows[g] for g in range(len(managers)))
+        return rows, [len(row) * m.block_size for row, m in zip(rows, managers, strict=True)]
 
     # -- registration ------------------------------------------------------------------------
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
@@ -102,8 +130,8 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
             return super()._next_registration(request_id)
         size = self.scheduler_block_size
         done = min(
-            m.num_cached_block.get(request_id, 0) * m.block_size // size
-            for m in self.single_type_managers
+            lane[0].num_cached_block.get(request_id, 0) * lane[0].block_size // size
+            for lane in self._lanes
         )
         return (done + 1) * size
 
@@ -111,9 +139,7 @@ class HybridKVCacheCoordinator(KVCacheCoordinator):
 class _Search:
     """The state of one lookup: rows by group, and which EAGLE drops the bound has seen."""
 
-    def __init__(
-        self, coordinator: HybridKVCacheCoordinator, prefix_ids: Sequence[int], max_length: int
-    ):
+    def __init__(self, coordinator: HybridKVCacheCoordinator, coarse: Coarse, max_length: int):
         self.entries = coordinator.attention_groups
         self.alignment = coordinator.scheduler_block_size
         self.hash_block_size = coordinator.hash_block_size
@@ -121,7 +147,7 @@ class _Search:
         self.rows: dict[int, list[int]] = {}
         self.longest = 0
         self._verified: set[int] = set()
-        self._views: dict[int, Sequence[int]] = {1: prefix_ids}
+        self._prefix_ids_by = coarse
 
     def round(self, length: int) -> int:
         """Pass the bound through all entries once and return what is left of it."""
@@ -130,16 +156,17 @@ class _Search:
             if entry.is_full_attention and entry.group_ids[0] in self.rows:
                 length = length // size * size
                 continue
-            length = self._look_up(place, entry, length)
+            length = self.look_up(place, entry, length)
             self.longest = max(self.longest, length)
         return length
 
-    def _look_up(self, place: int, entry: SpecGroup, length: int) -> int:
+    def look_up(self, place: int, entry: SpecGroup, length: int) -> int:
+        """Look up one entry below the bound and return what it has."""
         manager = entry.manager
         drop = entry.use_eagle and place not in self._verified
         limit = min(length + manager.block_size, self.max_length) if drop else length
         rows = manager.find_longest_cache_hit(
-            self._view(manager.block_size // self.hash_block_size),
+            self._prefix_ids_by(manager.block_size // self.hash_block_size),
             limit,
             entry.group_ids,
             drop,
@@ -153,15 +180,22 @@ class _Search:
         self.rows.update(zip(entry.group_ids, rows, strict=True))
         return found
 
-    def _view(self, factor: int) -> Sequence[int]:
-        if factor not in self._views:
-            self._views[factor] = self._views[1][factor - 1 :: factor]
-        return self._views[factor]
-
-    def truncate_first(self, length: int) -> None:
+    def truncate(self, length: int, everywhere: bool) -> None:
         """Cut the rows of the first entry to the hit; other full entries keep theirs (Q3)."""
-        first = self.entries[0]
-        if first.is_full_attention:
-            for group_id in first.group_ids:
-                if group_id in self.rows:
-                    del self.rows[group_id][length // first.manager.block_size :]
+        for entry in self.entries if everywhere else self.entries[:1]:
+            if entry.is_full_attention:
+                for group_id in entry.group_ids:
+                    if group_id in self.rows:
+                        del self.rows[group_id][length // entry.manager.block_size :]
+
+
+def _slices(prefix_ids: Sequence[int]) -> Coarse:
+    """Return every k-th identity where nobody keeps them."""
+    views: dict[int, Sequence[int]] = {1: prefix_ids}
+
+    def by(factor: int) -> Sequence[int]:
+        if factor not in views:
+            views[factor] = prefix_ids[factor - 1 :: factor]
+        return views[factor]
+
+    return by

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from sim.core.block_pool import NULL_BLOCK, BlockPool
-from sim.layout.kv_cache_spec import KVCacheSpec
+from sim.layout.kv_cache_spec import (
+    FullAttentionSpec,
+    HiddenStateCacheSpec,
+    KVCacheSpec,
+    MLAAttentionSpec,
+    TQFullAttentionSpec,
+)
 from sim.units import cdiv
 
 NEVER = 1 << 62
+
+# Exactly these, not what is derived from them (spec/manager.md 3.1).
+_ZEROED = {FullAttentionSpec, TQFullAttentionSpec, MLAAttentionSpec, HiddenStateCacheSpec}
 
 
 class SingleTypeKVCacheManager:
@@ -22,7 +31,15 @@ class SingleTypeKVCacheManager:
     Deviation: reading an unknown request inserts nothing (Q11).
     """
 
+    is_prefix_closed = False
+    """Whether a hit of a longer prefix holds for every shorter one: looked up first, and once."""
+    honours_eagle_drop = True
+    """Whether the lookup gives up a block where it is told to (Q1)."""
+    reads_encoder = False
+    """Whether the tokens to hold are the encoder's."""
     num_speculative_blocks = 0
+    permanent_blocks: tuple[int, ...] = ()
+    """Blocks that were taken from the pool at construction and never come back."""
 
     def __init__(
         self,
@@ -31,18 +48,37 @@ class SingleTypeKVCacheManager:
         enable_caching: bool,
         kv_cache_group_id: int,
         scheduler_block_size: int,
+        context_parallel_size: int = 1,
         max_admission_blocks_per_request: int | None = None,
+        fixes: Set[str] = frozenset(),
+        note_new_blocks: bool = True,
     ):
+        self.check_spec(kv_cache_spec, fixes)
         self.kv_cache_spec = kv_cache_spec
         self.block_pool = block_pool
         self.enable_caching = enable_caching
         self.kv_cache_group_id = kv_cache_group_id
         self.scheduler_block_size = scheduler_block_size
         self.max_admission_blocks_per_request = max_admission_blocks_per_request
-        self.block_size = kv_cache_spec.block_size
+        self.fixes = fixes
+        self.block_size = kv_cache_spec.block_size * context_parallel_size
         self.use_eagle = False
         self.req_to_blocks: dict[str, list[int]] = {}
         self.num_cached_block: dict[str, int] = {}
+        self.new_block_ids: list[int] = []
+        self._notes_new_blocks = note_new_blocks and type(kv_cache_spec) in _ZEROED
+
+    @classmethod
+    def check_spec(cls, kv_cache_spec: KVCacheSpec, fixes: Set[str]) -> None:
+        """Raise ConfigError for a spec that cannot be served with these defects mended."""
+
+    def check_lookups(self, alignment_tokens: int) -> None:
+        """Raise ConfigError where hits with this alignment, and EAGLE, cannot be looked up."""
+
+    def is_like(self, other: SingleTypeKVCacheManager) -> bool:
+        """Return whether both serve their requests by the same rules, so with equal lengths."""
+        mine, its = (m.kv_cache_spec for m in (self, other))
+        return type(self) is type(other) and mine == its and self.use_eagle == other.use_eagle
 
     # -- what a kind decides ---------------------------------------------------------------
     def get_num_skipped_tokens(self, num_computed_tokens: int) -> int:
@@ -134,18 +170,43 @@ class SingleTypeKVCacheManager:
         if table:
             self._observed_append(request_id, table)
 
+    def allocate_external_computed_blocks(
+        self, request_id: str, num_local_computed_tokens: int, num_external_computed_tokens: int
+    ) -> None:
+        """Append blocks for tokens that were computed elsewhere, as far as they are still read.
+
+        Deviation: a table that is long enough already takes nothing (D.4).
+        """
+        total = num_local_computed_tokens + num_external_computed_tokens
+        skipped = self.get_num_skipped_tokens(total)
+        needed = num_external_computed_tokens
+        if skipped > 0:
+            needed = min(total - skipped, needed)
+        if needed > 0:
+            SingleTypeKVCacheManager.allocate_new_blocks(self, request_id, total, total)
+
     def allocate_new_blocks(
         self, request_id: str, num_tokens: int, num_tokens_main_model: int
     ) -> list[int]:
-        """Extend the table to hold ``num_tokens`` and return what was appended."""
+        """Extend the table to hold ``num_tokens`` and return what was appended.
+
+        num_tokens_main_model : the same without lookahead slots.
+        """
         table = self.req_to_blocks.setdefault(request_id, [])
         count = cdiv(num_tokens, self.block_size) - len(table)
         if count <= 0:
             return []
         blocks = self.block_pool.get_new_blocks(count, self.kv_cache_group_id)
         table += blocks
+        if self._notes_new_blocks:
+            self.new_block_ids += blocks
         self._observed_append(request_id, blocks)
         return blocks
+
+    def take_new_block_ids(self) -> list[int]:
+        """Return the blocks that were taken since the last call, where memory must be zeroed."""
+        taken, self.new_block_ids = self.new_block_ids, []
+        return taken
 
     def _observed_append(self, request_id: str, block_ids: Sequence[int]) -> None:
         self.block_pool.observer.table_append(request_id, self.kv_cache_group_id, block_ids)
@@ -178,17 +239,19 @@ class SingleTypeKVCacheManager:
         self.num_cached_block[request_id] = full
 
     # -- giving back -----------------------------------------------------------------------
-    def remove_skipped_blocks(self, request_id: str, total_computed_tokens: int) -> None:
+    def remove_skipped_blocks(
+        self, request_id: str, total_computed_tokens: int, num_prompt_tokens: int | None = None
+    ) -> None:
         """Free the blocks that no later token reads; their entries become null."""
         skipped = self.get_num_skipped_tokens(total_computed_tokens)
         if skipped >= self.block_size:
-            self._clear_before(request_id, skipped // self.block_size)
+            self._clear_between(request_id, 0, skipped // self.block_size)
 
-    def _clear_before(self, request_id: str, end: int) -> None:
-        """Null the entries before ``end``, from the right, up to the first that is null already."""
+    def _clear_between(self, request_id: str, start: int, end: int) -> None:
+        """Null the entries [start, end), from the right, up to the first that is null already."""
         table = self.req_to_blocks.get(request_id, [])
         end = first = min(end, len(table))
-        while first and table[first - 1]:
+        while first > start and table[first - 1]:
             first -= 1
         if first < end:
             removed = table[first:end]
@@ -196,21 +259,44 @@ class SingleTypeKVCacheManager:
             self.block_pool.observer.table_null(request_id, self.kv_cache_group_id, first, end)
             self.block_pool.free_blocks(removed[::-1])
 
-    def free(self, request_id: str) -> None:
-        """Give back the whole table, the last block first; an unknown request is legal."""
+    def pop_blocks_for_free(self, request_id: str) -> list[int]:
+        """Forget a request and return its table, null entries included; its blocks stay held.
+
+        An unknown request is legal: it has none.
+        """
         table = self.req_to_blocks.pop(request_id, None)
         self.num_cached_block.pop(request_id, None)
-        if table is not None:
-            self.block_pool.observer.table_drop(request_id, self.kv_cache_group_id)
+        if table is None:
+            return []
+        self.block_pool.observer.table_drop(request_id, self.kv_cache_group_id)
+        return table
+
+    def free(self, request_id: str) -> None:
+        """Give back the whole table, the last block first; an unknown request is legal."""
+        table = self.pop_blocks_for_free(request_id)
+        if table:
             self.block_pool.free_blocks([b for b in reversed(table) if b])
 
-    def num_blocks_held(self, num_computed_tokens: int) -> int:
-        """Blocks that a request needs at once while it computes one token after so many.
+    # -- what a request needs ----------------------------------------------------------------
+    def num_blocks_held(
+        self,
+        num_computed_tokens: int,
+        num_new_tokens: int = 1,
+        num_prompt_tokens: int | None = None,
+        num_encoder_tokens: int = 0,
+    ) -> int:
+        """Blocks that a request needs at once while it computes tokens after so many.
 
-        Cost: O(1). Source: ours, for requests that can never fit; tested against real runs.
+        The length of the prompt is used by kinds that keep it, where it is known. Cost: O(1).
+        Source: ours, for requests that can never fit; tested against real runs.
         """
-        last_block = num_computed_tokens // self.block_size
-        return last_block - self._num_skipped_blocks(num_computed_tokens) + 1
+        length = cdiv(num_computed_tokens + num_new_tokens, self.block_size)
+        return length - self._num_skipped_blocks(num_computed_tokens)
+
+    @property
+    def held_period(self) -> int:
+        """Tokens after which ``num_blocks_held`` repeats, but for its growth."""
+        return self.block_size
 
     # -- the quiet horizon -----------------------------------------------------------------
     def quiet_until(self, request_id: str, num_computed_tokens: int) -> int:

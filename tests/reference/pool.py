@@ -6,7 +6,7 @@ Source: spec/manager.md 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sim.observer import NULL_OBSERVER, Observer
 
@@ -15,12 +15,18 @@ NULL = 0
 
 @dataclass
 class Block:
-    """One block; ``key`` is (group id, prefix id) while its content is in the index."""
+    """One block; ``key`` is (group id, prefix id) while its content is in the index.
+
+    ``num_tokens`` is what the key stands for if the block was not full then, else None;
+    ``secondary`` are keys of shorter prefixes.
+    """
 
     block_id: int
     ref_cnt: int = 0
     group_id: int = -1
     key: tuple[int, int] | None = None
+    num_tokens: int | None = None
+    secondary: list[tuple[int, int]] = field(default_factory=list)
 
 
 class FreeQueue:
@@ -42,11 +48,13 @@ class BlockPool:
         num_groups: int,
         enable_caching: bool = True,
         observer: Observer = NULL_OBSERVER,
+        hash_block_size: int | None = None,
     ):
         self.blocks = [Block(i) for i in range(num_blocks)]
         self.num_groups = num_groups
         self.enable_caching = enable_caching
         self.observer = observer
+        self.hash_block_size = hash_block_size
         self.free_block_queue = FreeQueue(range(1, num_blocks))
         self.index: dict[tuple[int, int], list[int]] = {}
 
@@ -130,19 +138,43 @@ class BlockPool:
 
     def register(self, block_id: int, group_id: int, prefix_id: int) -> None:
         block = self.blocks[block_id]
-        assert block_id != NULL and block.key is None and self.enable_caching
+        assert block_id != NULL and self.enable_caching
+        if block.num_tokens is not None:
+            self._forget(block)
+        assert block.key is None
         block.key = (group_id, prefix_id)
         self.index.setdefault(block.key, []).append(block_id)
+
+    def cache_partial_block(
+        self, request_id, block_id, num_tokens, prefix_ids, group_id, block_size
+    ):
+        if block_id == NULL:
+            return None
+        block = self.blocks[block_id]
+        position = num_tokens // self.hash_block_size - 1
+        key = (group_id, prefix_ids[position])
+        if block_id in self.index.get(key, []):
+            return key[1]
+        if block.num_tokens is not None and block.num_tokens < num_tokens:
+            self._forget(block)
+        if block.key is None:
+            block.key, block.num_tokens = key, num_tokens
+        else:
+            block.secondary.append(key)
+        self.index.setdefault(key, []).append(block_id)
+        parent = prefix_ids[position - 1] if position else -1
+        self.observer.registered_partial(group_id, request_id, num_tokens, parent, block_id, key[1])
+        return key[1]
 
     def _forget(self, block: Block) -> None:
         if block.key is None:
             return
-        group_id, prefix_id = block.key
-        self.observer.evicted([block.block_id], [group_id], [prefix_id])
-        self.index[block.key].remove(block.block_id)
-        if not self.index[block.key]:
-            del self.index[block.key]
-        block.key = None
+        for key in (block.key, *block.secondary):
+            self.observer.evicted([block.block_id], [key[0]], [key[1]])
+            self.index[key].remove(block.block_id)
+            if not self.index[key]:
+                del self.index[key]
+        block.key, block.num_tokens, block.secondary = None, None, []
 
     def evict_blocks(self, block_ids: Sequence[int]) -> None:
         for block_id in block_ids:
@@ -156,6 +188,6 @@ class BlockPool:
             return False
         self.index = {}
         for block in self.blocks:
-            block.key = None
+            block.key, block.num_tokens, block.secondary = None, None, []
         self.observer.cleared()
         return True

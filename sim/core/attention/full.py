@@ -16,6 +16,8 @@ class FullAttentionManager(SingleTypeKVCacheManager):
     Source: spec/manager.md 3.2. Deviation: none.
     """
 
+    is_prefix_closed = True
+
     def find_longest_cache_hit(
         self,
         prefix_ids: Sequence[int],
@@ -25,9 +27,9 @@ class FullAttentionManager(SingleTypeKVCacheManager):
         alignment_tokens: int,
     ) -> tuple[list[int], ...]:
         """Return the blocks of the longest prefix that every group has."""
-        rows = tuple(
-            self._leading_blocks(prefix_ids, max_length // self.block_size, g) for g in group_ids
-        )
+        indexes = [self.block_pool.cached_blocks[g] for g in group_ids]
+        end = max_length // self.block_size
+        rows = tuple([leading_blocks(index, prefix_ids, 0, end) for index in indexes])
         length = min(map(len, rows))
         if drop_eagle_block and length:
             length -= 1
@@ -36,22 +38,6 @@ class FullAttentionManager(SingleTypeKVCacheManager):
         for row in rows:
             del row[length:]
         return rows
-
-    def _leading_blocks(self, prefix_ids: Sequence[int], limit: int, group_id: int) -> list[int]:
-        """Look up in runs that double, so that an early miss costs little and a long hit too."""
-        get = self.block_pool.cached_blocks[group_id].get
-        row: list[int] = []
-        limit = min(limit, len(prefix_ids))
-        probe = _FIRST_PROBE
-        while len(row) < limit:
-            start = len(row)
-            found: list[Any] = list(map(get, prefix_ids[start : min(start + probe, limit)]))
-            if None in found:
-                row += found[: found.index(None)]
-                break
-            row += found
-            probe *= 2
-        return row
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
         """Count leading blocks that as many requests hold as have blocks at all."""
@@ -62,3 +48,25 @@ class FullAttentionManager(SingleTypeKVCacheManager):
                 break
             count += 1
         return count
+
+
+def leading_blocks(
+    index: dict[int, int], prefix_ids: Sequence[int], start: int, end: int
+) -> list[int]:
+    """Return the blocks of identities [start, end) up to the first that is not cached.
+
+    Looks up in runs that double, so that an early miss costs little and a long hit too.
+    """
+    get = index.get
+    row: list[int] = []
+    limit = min(end, len(prefix_ids)) - start
+    probe = _FIRST_PROBE
+    while len(row) < limit:
+        first = start + len(row)
+        found: list[Any] = list(map(get, prefix_ids[first : min(first + probe, start + limit)]))
+        if None in found:
+            row += found[: found.index(None)]
+            break
+        row += found
+        probe *= 2
+    return row

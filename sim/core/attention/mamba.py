@@ -10,8 +10,6 @@ from sim.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 from sim.layout.kv_cache_spec import MambaSpec
 from sim.units import cdiv
 
-UNABLE = 1 << 40  # more blocks than any pool has: "cannot be admitted in this step"
-
 
 class MambaManager(SingleTypeKVCacheManager):
     """Only the state after the last computed token matters.
@@ -19,10 +17,12 @@ class MambaManager(SingleTypeKVCacheManager):
     Mode ``none``: one block (plus one per speculative token) for the whole sequence, no prefix
     caching. Mode ``align``: a block per state, states at the ends of scheduling steps, which the
     scheduler puts on block boundaries; entries between are null.
+    Mode ``all``: a state at every block boundary, of which the last ones are kept.
 
     Source: spec/manager.md 3.5.
-    Deviation: the prediction that refuses a state made in this step is a constant above any pool.
     """
+
+    honours_eagle_drop = False
 
     def __init__(self, kv_cache_spec: MambaSpec, *args: Any, **kwargs: Any):
         super().__init__(kv_cache_spec, *args, **kwargs)
@@ -101,9 +101,9 @@ class MambaManager(SingleTypeKVCacheManager):
         apply_admission_cap: bool = False,
         count_evictable: bool = True,
     ) -> int:
-        """Predict the blocks to take, or ``UNABLE`` if the hit state is made in this very step."""
+        """Predict the blocks to take: more than there are for a hit that this very step makes."""
         if new_computed_blocks and self._is_made_in_this_step(new_computed_blocks[-1]):
-            return UNABLE
+            return self.block_pool.num_gpu_blocks + 1
         if not self._is_align:
             return super().get_num_blocks_to_allocate(
                 request_id,
@@ -197,7 +197,9 @@ class MambaManager(SingleTypeKVCacheManager):
                 self.cached_blocks_this_step.add(columns[block_id])
 
     # -- giving back -----------------------------------------------------------------------
-    def remove_skipped_blocks(self, request_id: str, total_computed_tokens: int) -> None:
+    def remove_skipped_blocks(
+        self, request_id: str, total_computed_tokens: int, num_prompt_tokens: int | None = None
+    ) -> None:
         """Free older states, as if all speculative tokens were rejected."""
         computed = max(0, total_computed_tokens - self.num_speculative_blocks)
         super().remove_skipped_blocks(request_id, computed)
@@ -216,22 +218,37 @@ class MambaManager(SingleTypeKVCacheManager):
             self.block_pool.observer.table_null(request_id, self.kv_cache_group_id, idx, idx + 1)
             self.block_pool.free_blocks([block_id])
 
-    def free(self, request_id: str) -> None:
-        """Give back the table and what align mode remembers."""
-        super().free(request_id)
+    def pop_blocks_for_free(self, request_id: str) -> list[int]:
+        """Forget the request, also what align mode remembers."""
         self.last_state_block_idx.pop(request_id, None)
         self._allocated_block_reqs.discard(request_id)
+        return super().pop_blocks_for_free(request_id)
 
-    def num_blocks_held(self, num_computed_tokens: int) -> int:
-        """Return one state; in align mode a second one when it moves on to its next block."""
-        moves = self._is_align and num_computed_tokens >= self.block_size
-        return 1 + moves + self.num_speculative_blocks
+    # -- what a request needs ----------------------------------------------------------------
+    def num_blocks_held(
+        self,
+        num_computed_tokens: int,
+        num_new_tokens: int = 1,
+        num_prompt_tokens: int | None = None,
+        num_encoder_tokens: int = 0,
+    ) -> int:
+        """Return the states: in align mode two while the state moves on to its next block."""
+        speculative = self.num_speculative_blocks
+        if self._is_align:
+            return 1 + (num_computed_tokens >= self.block_size) + speculative
+        length = cdiv(num_computed_tokens + num_new_tokens, self.block_size) + speculative
+        return length - self._num_skipped_blocks(num_computed_tokens - speculative)
 
     def quiet_until(self, request_id: str, num_computed_tokens: int) -> int:
-        """Return 0 with speculation: then every step may move a block."""
-        if self.num_speculative_blocks:
+        """Return 0 in align mode with speculation: then every step may move a block."""
+        if not self.num_speculative_blocks:
+            return super().quiet_until(request_id, num_computed_tokens)
+        if self._is_align:
             return 0
-        return super().quiet_until(request_id, num_computed_tokens)
+        length = len(self.req_to_blocks[request_id]) - self.num_speculative_blocks
+        return min(length * self.block_size + 1, self._next_clearing(num_computed_tokens))
 
     def _next_clearing(self, num_computed_tokens: int) -> int:
-        return (max(num_computed_tokens - 1, 0) // self.block_size + 1) * self.block_size + 2
+        computed = num_computed_tokens - self.num_speculative_blocks
+        next_block = max(computed - 1, 0) // self.block_size + 1
+        return next_block * self.block_size + self.num_speculative_blocks + 2

@@ -85,8 +85,9 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
         drop_eagle_block: bool,
         reached: bool,
     ) -> tuple[list[int], ...]:
-        """Drop the last block and what is not aligned, in the reference's order (Q4)."""
-        if not reached:
+        """Drop the last block and what is not aligned, in the reference's order."""
+        # The aligned edge lies before the block to drop: cut there, a whole segment is lost (Q4).
+        if not reached and not (drop_eagle_block and "Q4" in self.fixes):
             length = self._aligned(length, alignment_tokens)
         if drop_eagle_block and length:
             length = self._aligned(length - 1, alignment_tokens)

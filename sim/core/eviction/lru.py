@@ -99,6 +99,23 @@ class FreeKVCacheBlockQueue:
         for place, block_id in enumerate(self._back, self._base):
             self._position[block_id] = place
 
+    def check_structure(self) -> None:
+        """Raise InvariantError if the parts contradict each other. Cost: O(pool)."""
+        back, base, head = self._back, self._base, self._head
+        if not 0 <= head <= len(back):
+            raise InvariantError(f"the queue's head {head} is outside its list of {len(back)}")
+        if _TOMBSTONE in self._front:
+            raise InvariantError("a tombstone lies on the queue's stack")
+        members = [(place, b) for place, b in enumerate(back[head:], base + head) if b]
+        if len(members) != self._live:
+            raise InvariantError(f"the queue's list has {len(members)} members, not {self._live}")
+        lost = [b for place, b in members if self._position[b] != place]
+        if lost:
+            raise InvariantError(f"the queue has lost the positions of blocks {lost}")
+        count = len(self._front) + len(members)
+        if count != self.num_free_blocks:
+            raise InvariantError(f"the queue has {count} members, not {self.num_free_blocks}")
+
     def get_all_free_blocks(self) -> list[int]:
         """Return the ids from head to tail. Cost: O(pool)."""
         return self._front[::-1] + [b for b in self._back[self._head :] if b]

@@ -12,6 +12,10 @@ class FreeQueue(Protocol):
     ``num_free_blocks`` counts the members. The pool never adds a member twice, never takes more
     than there are, and removes members only. Whatever the order, ``popleft_n`` must hand out
     ``get_all_free_blocks()[:n]``. Ids run from 1 to ``num_blocks - 1``.
+
+    A policy may also have ``check_structure()``, which raises InvariantError if its parts
+    contradict each other, and ``__iter__`` over its members, so that a recount survives links
+    that run in a circle (``sim.core.integrity``).
     """
 
     num_free_blocks: int

@@ -70,10 +70,14 @@ class ChunkedLocalAttentionSpec(AttentionSpec):
 
     attention_chunk_size: int
 
-    def max_memory_usage_bytes(self, limits: MemoryLimits) -> int:
+    def max_admission_blocks(self, limits: MemoryLimits) -> int:
         """Blocks of a chunk and of the tokens in flight; no straddling block is counted."""
         reach = self.attention_chunk_size + limits.tokens_in_flight
-        return cdiv(min(reach, limits.max_model_len), self.block_size) * self.page_size_bytes
+        return cdiv(min(reach, limits.max_model_len), self.block_size)
+
+    def max_memory_usage_bytes(self, limits: MemoryLimits) -> int:
+        """The pages of that many blocks."""
+        return self.max_admission_blocks(limits) * self.page_size_bytes
 
     def accepts_type(self, other: KVCacheSpec) -> bool:
         """Chunks of the same length."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import mooncake, multi_turn, shared_prefix
+from . import mooncake, multi_turn, round_robin, shared_prefix
 from .errors import TraceFormatError
 from .params import Params
 from .streams import Streams
@@ -56,6 +56,12 @@ WORKLOADS: dict[str, Workload] = {
             "tenants with system prompts of their own, Zipf popularity",
             shared_prefix.SharedPrefixParams,
             shared_prefix,
+        ),
+        _workload(
+            "round_robin",
+            "conversations sent again and again in turn, one at a time: what a cache can hold",
+            round_robin.RoundRobinParams,
+            round_robin,
         ),
         _workload(
             "mooncake",

@@ -1,0 +1,103 @@
+"""The requests of vLLM's scheduler beside ours, and the tokens that they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sim.errors import ConfigError
+from sim.request import Request
+from sim.scheduler.output import SchedulerOutput
+from sim.vllm.contents import Contents
+from sim.vllm.hash_names import HashNames
+from sim.vllm.requests import EOS, block_hasher, to_vllm_request
+
+_PADDING = 0
+"""A token behind the end of a request: sampled with the last one and thrown away."""
+
+
+class MirroredRequests:
+    """Adds requests to vLLM's scheduler with the tokens that ours stand for."""
+
+    def __init__(
+        self, raw: Any, contents: Contents, names: HashNames, hash_block_size: int, is_hashed: bool
+    ):
+        self._raw = raw
+        self._contents = contents
+        self._names = names
+        self._hasher = block_hasher(hash_block_size) if is_hashed else None
+        self._added: list[Request] = []
+        self._twins: dict[str, tuple[Request, Any]] = {}
+        self._num_named: dict[str, int] = {}
+
+    def add_later(self, request: Request) -> None:
+        """Note a request: its content is told only after it was added."""
+        if request.num_encoder_tokens:
+            allowed = "none: vLLM's scheduler gives them only with a multimodal input"
+            raise ConfigError.one("num_encoder_tokens", request.num_encoder_tokens, allowed)
+        self._added.append(request)
+
+    def flush(self) -> None:
+        """Add what was noted."""
+        for request in self._added:
+            request_id = request.request_id
+            prompt = self._contents.tokens(request_id, 0, request.num_prompt_tokens)
+            salt = self._contents.cache_salt(request_id)
+            twin = to_vllm_request(request, prompt, self._hasher, cache_salt=salt)
+            self._twins[request_id], self._num_named[request_id] = (request, twin), 0
+            self._learn(request)
+            self._raw.add_request(twin)
+        self._added.clear()
+
+    def learn(self, output: SchedulerOutput) -> None:
+        """Name the blocks that the outputs of a step filled."""
+        for request, _, _ in output.scheduled:
+            if self._twin(request) is not None:
+                self._learn(request)
+
+    def _twin(self, request: Request) -> Any:
+        """Return vLLM's request beside ours, None if it has ended and its id may be in use."""
+        ours, twin = self._twins.get(request.request_id, (None, None))
+        return twin if ours is request else None
+
+    def _learn(self, request: Request) -> None:
+        request_id = request.request_id
+        hashes, known = self._twins[request_id][1].block_hashes, self._num_named[request_id]
+        if known < len(hashes):
+            self._num_named[request_id] = self._names.learn(hashes, request.prefix_ids, known)
+
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Drop requests that have ended."""
+        for request_id in request_ids:
+            self._twins.pop(request_id, None)
+            self._num_named.pop(request_id, None)
+            self._contents.forget(request_id)
+
+    def sampled_in(
+        self, output: SchedulerOutput
+    ) -> Callable[[Request, Mapping[str, int]], list[int]]:
+        """Return the function (request, tokens by request) -> the ids that a step samples.
+
+        It is made before the outputs are applied: where each request stands counts.
+        """
+        twins = [(request.request_id, self._twin(request)) for request, _, _ in output.scheduled]
+        ends = {request_id: twin.num_tokens for request_id, twin in twins if twin is not None}
+
+        def sampled(request: Request, num_sampled: Mapping[str, int]) -> list[int]:
+            request_id = request.request_id
+            if request_id not in ends or request_id in output.chunk_req_ids:
+                return []
+            first = ends[request_id]
+            return self._tokens(request, first, first + num_sampled.get(request_id, 1))
+
+        return sampled
+
+    def _tokens(self, request: Request, first: int, last: int) -> list[int]:
+        known = self._contents.num_tokens(request.request_id)
+        tokens = self._contents.tokens(request.request_id, min(first, known), min(last, known))
+        tokens += [_PADDING] * (last - first - len(tokens))
+        if request.stop_after is not None:
+            place = request.num_prompt_tokens + request.stop_after - 1 - first
+            if 0 <= place < len(tokens):
+                tokens[place] = EOS
+        return tokens

@@ -2,6 +2,7 @@
 # make demo     install, run the main job, show the result: about a minute on two cores
 # make test     install, run the tests, all but the slow ones: about two minutes on two cores
 # make slow     the slow tests: whole public traces (skipped where ../shared/traces is absent)
+# make verify   random worlds on vLLM's own classes and on ours, for DURATION=3600 s; installs vLLM
 # make ci       the stages of .ci/stages.py, each within its time budget
 # make lint     ruff: lint and format, no changes made
 # make clean    remove the environment and everything that was built
@@ -13,7 +14,7 @@ DEMO := configs/scenarios/gemma_3_27b_multi_turn.yaml
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test slow lint ci clean
+.PHONY: demo test slow verify lint ci clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -37,6 +38,12 @@ test: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
+
+DURATION ?= 3600
+SEED ?= 0
+
+verify:
+	$(PYTHON) .ci/verify.py --seconds $(DURATION) --seed $(SEED) --json runs/verify.json
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

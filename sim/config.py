@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+)
 
+from sim.compat import AS_IS, fixes_of
 from sim.errors import ConfigError, Problem, nearest
 from sim.units import parse_bytes
 
@@ -18,6 +26,17 @@ def _bytes(value: Any) -> Any:
         raise ValueError(error.problems[0].allowed) from None
 
 
+def _compat(value: Any) -> Any:
+    try:
+        fixes_of(value)
+    except ConfigError as error:
+        problem = error.problems[0]
+        other = f"; {problem.value} is not" if problem.value != value else ""
+        raise ValueError(problem.allowed + other) from None
+    return value
+
+
+Compat = Annotated[str | dict[str, list[str]], PlainValidator(_compat)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Count = Annotated[int, Field(ge=1, le=2**40)]
 
@@ -43,6 +62,8 @@ class CacheConfig(Strict):
     prefix_cache_retention_interval: Annotated[int, Field(ge=0)] | None = None
     hash_block_size: Count | None = None
     grouping: str = "vllm"
+    kv_cache_metrics: bool = False
+    kv_cache_metrics_sample: Annotated[float, Field(gt=0, le=1)] = 0.01
 
 
 class SchedulerConfig(Strict):
@@ -55,17 +76,23 @@ class SchedulerConfig(Strict):
     enable_chunked_prefill: bool = True
     scheduler_reserve_full_isl: bool = True
     watermark: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    policy: Literal["fcfs"] = "fcfs"
-    async_scheduling: bool = False
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    async_scheduling: bool = True
+    max_loras: Annotated[int, Field(ge=0)] = 0
     unschedulable: Literal["reject", "wait"] = "reject"
 
 
 class EngineConfig(Strict):
     """Choices of the simulator itself."""
 
+    manager: Literal["native", "vllm"] = "native"
     free_queue: str = "lru"
     profile: str = "vllm-0.25.1"
     check_every: Annotated[int, Field(ge=0)] = 0
+    reasons: bool = False
+    kv_events: Literal["jsonl", "msgpack"] | None = None
+    kv_events_hash: Literal["prefix_id", "sha256_cbor"] = "prefix_id"
+    kv_events_hash_seed: str = "0"
     waste_samples: Annotated[int, Field(ge=2, le=100_000)] = 256
 
 
@@ -88,6 +115,27 @@ class WorkloadPlugin(Plugin):
     name: str = "multi_turn"
 
 
+class AcceptancePlugin(Plugin):
+    """The model of how many drafts are accepted."""
+
+    name: str = "geometric"
+
+
+class Speculative(Strict):
+    """Speculative decoding: the method, its tokens, and its layers where they are not the model's.
+
+    Without a method, tokens mean the model's own MTP layers if it has any, else EAGLE.
+    """
+
+    speculative_method: str | None = None
+    num_speculative_tokens: Annotated[int, Field(ge=0, le=1024)] = 0
+    num_speculative_layers: Count | None = None
+    draft_num_kv_heads: Count | None = None
+    draft_head_size: Count | None = None
+    draft_window: Count | None = None
+    acceptance: AcceptancePlugin = AcceptancePlugin()
+
+
 class Scenario(Strict):
     """Everything a run depends on. The same scenario and seed give the same bytes."""
 
@@ -95,10 +143,12 @@ class Scenario(Strict):
     hardware: str = "h100-80gb"
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
+    speculative: Speculative = Speculative()
     engine: EngineConfig = EngineConfig()
     latency: LatencyPlugin = LatencyPlugin()
     workload: WorkloadPlugin = WorkloadPlugin()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    compat: Compat = AS_IS
 
 
 def validated(model: type[Strict], data: Any, prefix: str = "") -> Any:

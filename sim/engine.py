@@ -1,7 +1,8 @@
 """The engine in simulated time: the only place of ``sim`` that knows SimPy.
 
 At one instant: the step that ends is applied first, then all arrivals, aborts and whatever they
-trigger at that instant, and last the next step is scheduled.
+trigger at that instant, and last the next step is scheduled. With asynchronous scheduling another
+step is in flight then; while one is, nothing is scheduled before it ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from sim.engine_core import Advance, EngineCore
+from sim.engine_core import EngineCore
 from sim.errors import ConfigError
 from sim.request import Outcome, Request, RequestSpec, Submission
 
@@ -37,13 +38,14 @@ class Engine:
         core: EngineCore,
         prefix_ids: Callable[[RequestSpec], Sequence[int]],
         on_end: Callable[[Request], None] = lambda request: None,
+        num_encoder_tokens: int = 0,
     ):
         self.env = simpy.Environment(initial_time=0)
         self.core = core
         self._prefix_ids = prefix_ids
         self._on_end = on_end
+        self._num_encoder_tokens = num_encoder_tokens  # of a request that names none
         self._submissions: dict[str, Submission] = {}
-        self._in_flight: Advance | None = None
         self._aborts: list[Submission] = []
         self._is_scheduled = False
 
@@ -64,7 +66,7 @@ class Engine:
             raise ConfigError.one("request_id", spec.request_id, "an id that is not in use")
         submission = Submission(spec, env.event(), env.event(), lambda: self._abort(submission))
         self._submissions[spec.request_id] = submission
-        request = _request(spec, env.now)
+        request = _request(spec, env.now, self._num_encoder_tokens)
         if self.core.add(request) is None:
             request.prefix_ids = self._prefix_ids(spec)
             self._schedule_soon()
@@ -80,7 +82,7 @@ class Engine:
         request_id = submission.spec.request_id
         if self._submissions.get(request_id) is not submission:
             return
-        if self._in_flight is not None:
+        if self.core.is_busy and not self._is_scheduled:
             self._aborts.append(submission)
             return
         request = self.core.abort(request_id, self.env.now)
@@ -96,33 +98,33 @@ class Engine:
         self.env.schedule(event, priority=priority, delay=delay_ns)
 
     def _schedule_soon(self) -> None:
-        """Schedule a step at this instant, unless one is running or about to be scheduled."""
-        if self._in_flight is None and not self._is_scheduled:
-            self._is_scheduled = True
-            self._at(0, SCHEDULE, self._schedule)
+        """Schedule at this instant, unless a step is in flight or it is about to be done."""
+        if not self.core.is_busy and not self._is_scheduled:
+            self._schedule_last()
+
+    def _schedule_last(self) -> None:
+        self._is_scheduled = True
+        self._at(0, SCHEDULE, self._schedule)
 
     def _schedule(self) -> None:
         self._is_scheduled = False
         advance = self.core.advance(self.env.now, self.env.peek())
-        if advance.wake_ns is None:
-            for request in advance.ended:
-                self._deliver(request)
-            return
-        self._in_flight = advance
-        self._at(advance.wake_ns - self.env.now, STEP_END, self._step_end)
+        for request in advance.ended:
+            self._deliver(request)
+        if advance.wake_ns is not None:
+            self._at(advance.wake_ns - self.env.now, STEP_END, self._step_end)
 
     def _step_end(self) -> None:
-        advance, self._in_flight = self._in_flight, None
-        assert advance is not None
-        for request in advance.first_tokens:
+        completed = self.core.complete(self.env.now)
+        if self.core.is_busy or self.core.has_requests:
+            self._schedule_last()
+        for request in completed.first_tokens:
             self._submissions[request.request_id].first_token.succeed(request.first_token_ns)
-        for request in advance.ended:
+        for request in completed.ended:
             self._deliver(request)
         aborts, self._aborts = self._aborts, []
         for submission in aborts:
             self._abort(submission)
-        if self.core.has_requests:
-            self._schedule_soon()
 
     def _deliver(self, request: Request) -> None:
         submission = self._submissions.pop(request.request_id)
@@ -130,17 +132,26 @@ class Engine:
         submission.done.succeed(_outcome(request))
 
 
-def _request(spec: RequestSpec, arrival_ns: int) -> Request:
+def _request(spec: RequestSpec, arrival_ns: int, num_encoder_tokens: int) -> Request:
     """Make the scheduler's record; identities follow if the request is taken."""
     return Request(
         request_id=spec.request_id,
         num_prompt_tokens=spec.num_prompt_tokens,
-        max_tokens=spec.num_output_tokens,
+        max_tokens=spec.num_output_tokens if spec.max_tokens is None else spec.max_tokens,
+        stop_after=_stop_after(spec),
+        lora_name=spec.lora_name,
+        num_encoder_tokens=spec.num_encoder_tokens or num_encoder_tokens,
         arrival_ns=arrival_ns,
         priority=spec.priority,
         session_id=spec.session_id,
         tags=spec.tags,
     )
+
+
+def _stop_after(spec: RequestSpec) -> int | None:
+    """An output shorter than the engine's limit ends with EOS."""
+    is_short = spec.max_tokens is not None and spec.num_output_tokens < spec.max_tokens
+    return spec.num_output_tokens if is_short else None
 
 
 def _outcome(request: Request) -> Outcome:

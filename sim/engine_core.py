@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from sim.core.integrity import check_integrity
@@ -34,25 +37,46 @@ class StepRecorder(Protocol):
 
 
 class Advance(NamedTuple):
-    """What a stretch of steps brought.
+    """What an instant brought, after the outputs that came at it.
 
-    ended : requests that finished, or were given up; their ``outcome`` says which
-    first_tokens : requests that got their first token
-    wake_ns : when the last step ends, or None if nothing can be done before something arrives
+    ended : requests that were given up; their ``outcome`` says so
+    wake_ns : when the oldest batch in flight ends, or None if nothing can be done before something
+        arrives
     """
 
     ended: list[Request]
-    first_tokens: list[Request]
     wake_ns: int | None
+
+
+class Completed(NamedTuple):
+    """What the end of a batch brought: requests that ended, and those with their first token."""
+
+    ended: list[Request]
+    first_tokens: list[Request]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A scheduled step, from its scheduling until its outputs are applied."""
+
+    output: SchedulerOutput
+    work: StepWork
+    start_ns: int
+    end_ns: int
+    is_recorded: bool = False
 
 
 class EngineCore:
     """Schedules, asks for the step's duration, applies its outputs.
 
+    With asynchronous scheduling two batches are in flight: the next one is scheduled while one
+    runs, and begins when that one ends. Otherwise there is one.
+
     Requests that can never fit are refused at ``add`` (``reject_unschedulable``), as a server in
     front of the engine would; otherwise they wait for ever, as in vLLM (spec/manager.md D.8).
 
-    ``check_every`` recounts the whole state every so many steps (0: never).
+    ``check_every`` recounts the whole state every so many steps (0: never). ``on_step`` is called
+    with the time before each scheduling, and before the outputs of each step.
     """
 
     def __init__(
@@ -62,6 +86,7 @@ class EngineCore:
         recorder: StepRecorder,
         reject_unschedulable: bool = True,
         check_every: int = 0,
+        on_step: Callable[[int], None] | None = None,
     ):
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
@@ -69,10 +94,14 @@ class EngineCore:
         self.recorder = recorder
         self.reject_unschedulable = reject_unschedulable
         self.check_every = check_every
+        self.on_step = on_step
         self.num_steps = 0
+        self._in_flight: deque[_Batch] = deque()
+        self._max_in_flight = 2 if scheduler.async_scheduling else 1
         self._num_preemptions = 0  # those that a recorded step has told about
         self._num_changes = 0  # requests that came or went
         self._hopeless: tuple[Request, int, int] | None = None
+        self._stuck_since = -1  # changes so far when nothing could go on any more
 
     # -- requests come and go ----------------------------------------------------------------
     def add(self, request: Request) -> str | None:
@@ -97,11 +126,13 @@ class EngineCore:
         total = request.num_prompt_tokens + request.max_tokens
         if total > limit:
             return f"prompt and output of {total:,} tokens, max_model_len {limit:,}"
+        if request.stop_after is not None:
+            total = request.num_prompt_tokens + min(request.max_tokens, request.stop_after)
         return self._lack_of_blocks(request, total)
 
     def _lack_of_blocks(self, request: Request, total: int) -> str | None:
         """Compare what the request needs when it is alone with the whole pool."""
-        usable = self.manager.block_pool.num_gpu_blocks - 1
+        usable = self._num_usable_blocks
         needed = self._decode_need(request, total)
         if self.scheduler.limits.scheduler_reserve_full_isl:
             needed = max(needed, self._admission_need(request))
@@ -109,26 +140,34 @@ class EngineCore:
             return None
         return f"{total:,} tokens need {needed:,} blocks, the pool has {usable:,}"
 
+    @property
+    def _num_usable_blocks(self) -> int:
+        manager = self.manager
+        return manager.block_pool.num_gpu_blocks - 1 - manager.coordinator.num_permanent_blocks
+
     def _admission_need(self, request: Request) -> int:
         """Blocks that the admission gate asks for before anything is computed."""
         num_tokens, empty = request.num_prompt_tokens, self.manager.empty_kv_cache_blocks
         return self.manager.coordinator.get_num_blocks_to_allocate(
-            request.request_id, num_tokens, empty, 0, num_tokens, apply_admission_cap=True
+            request.request_id,
+            num_tokens,
+            empty,
+            0,
+            num_tokens,
+            apply_admission_cap=True,
+            num_encoder_tokens=request.num_encoder_tokens,
         )
 
     def _decode_need(self, request: Request, total: int) -> int:
-        """Most blocks at once from the last prompt token on; the last token is only sampled.
-
-        Full attention grows, windows go up and down by one within a block: the most is reached in
-        the last block's worth of tokens.
-        """
-        coordinator = self.manager.coordinator
-        first = max(request.num_prompt_tokens, total - coordinator.scheduler_block_size) - 1
-        counts = range(first, total - 1)
-        return max(map(coordinator.num_blocks_held, counts), default=0)
+        """Most blocks at once from the last prompt token on; the last token is only sampled."""
+        num_prompt = request.num_prompt_tokens
+        return self.manager.coordinator.most_blocks_held(
+            num_prompt - 1, total - 1, num_prompt, request.num_encoder_tokens
+        )
 
     def abort(self, request_id: str, now_ns: int) -> Request | None:
         """End a request from outside; return it, or None if it is unknown or has ended."""
+        self._tell_time(now_ns)
         ended = self.scheduler.finish_requests([request_id], RequestStatus.FINISHED_ABORTED)
         for request in ended:
             self._end(request, "aborted", now_ns, None)
@@ -139,65 +178,130 @@ class EngineCore:
         """True while a request waits or runs."""
         return bool(self.scheduler.requests)
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a batch is in flight."""
+        return bool(self._in_flight)
+
     # -- time passes ---------------------------------------------------------------------------
+    def complete(self, now_ns: int) -> Completed:
+        """Apply the outputs of the oldest batch, which ends now."""
+        batch = self._in_flight.popleft()
+        self._tell_time(now_ns)
+        finished = self.scheduler.update_from_output(batch.output)
+        for request in batch.output.first_tokens:
+            request.first_token_ns = now_ns
+        for request in finished:
+            self._end(request, "finished", now_ns, None)
+        self._propose_drafts(batch.output)
+        self.num_steps += 1
+        if self.check_every and self.num_steps % self.check_every == 0:
+            check_integrity(self.manager)
+        return Completed(finished, batch.output.first_tokens)
+
+    def _propose_drafts(self, output: SchedulerOutput) -> None:
+        """Asynchronous steps hold places for drafts; otherwise they are known after the step."""
+        scheduler = self.scheduler
+        if not scheduler.num_spec_tokens or scheduler.async_scheduling:
+            return
+        ids = [request.request_id for request, _, _ in output.scheduled]
+        scheduler.update_draft_token_ids(dict.fromkeys(ids, scheduler.num_spec_tokens))
+
     def advance(self, now_ns: int, horizon_ns: float) -> Advance:
-        """Take at least one step that begins at ``now_ns``; none may begin after ``horizon_ns``.
+        """Schedule what can be scheduled now, one batch or two; see ``Advance`` for the answer.
 
         Nothing arrives before ``horizon_ns``, so a core may take several steps at once; this one
-        takes one. A step that schedules nothing takes no time; it is repeated only if it preempted
-        something, for then the state has changed.
+        does not. An empty batch takes no time: nothing is tried again before something changes.
         """
         given_up: list[Request] = []
+        while len(self._in_flight) < self._max_in_flight and self._may_schedule():
+            output = self._schedule(now_ns, given_up)
+            if output is None:
+                break
+            self._in_flight.append(self._batch(output, now_ns))
+        self._record_what_runs(now_ns)
+        return Advance(given_up, self._in_flight[0].end_ns if self._in_flight else None)
+
+    def _may_schedule(self) -> bool:
+        return bool(self.scheduler.requests) and self._stuck_since != self._num_changes
+
+    def _schedule(self, now_ns: int, given_up: list[Request]) -> SchedulerOutput | None:
+        """Return the next batch, None if it would be empty.
+
+        An empty one is repeated at once only if it preempted something, for then the state has
+        changed, and if no outputs are to come that change it as well.
+        """
         while True:
+            self._tell_time(now_ns)
             output = self.scheduler.schedule()
             if output.scheduled:
-                return self._finish_step(output, now_ns, given_up)
-            if not output.preempted or self._is_hopeless(output, now_ns, given_up):
-                return Advance(given_up, [], None)
+                return output
+            request = output.preempted[-1] if output.preempted else self._first_in_vain()
+            if request is None or not self._may_repeat(request, now_ns, given_up):
+                return None
 
-    def _is_hopeless(self, output: SchedulerOutput, now_ns: int, given_up: list[Request]) -> bool:
+    def _first_in_vain(self) -> Request | None:
+        """Return the first that waits although it has the pool to itself, if it may not do so."""
+        free = self.manager.block_pool.get_num_free_blocks()
+        if self._in_flight or free < self._num_usable_blocks or not self.reject_unschedulable:
+            return None
+        candidates = self.scheduler.policy.make_queue()
+        for queue in (self.scheduler.skipped_waiting, self.scheduler.waiting):
+            for request in queue:
+                if not request.status.is_blocked:
+                    candidates.add_request(request)
+                    break
+        return candidates.peek_request() if candidates else None
+
+    def _may_repeat(self, request: Request, now_ns: int, given_up: list[Request]) -> bool:
         """Deal with a request that failed although it had the whole pool to itself.
 
         It is given up, or, if it may wait for ever, tried again; it is hopeless when it fails a
-        second time at the same token and nothing has ended or arrived in between.
+        second time at the same token and nothing has ended or arrived in between. So it is, too,
+        while its own outputs are to come: they may end it.
         """
-        pool, request = self.manager.block_pool, output.preempted[-1]
-        if pool.get_num_free_blocks() < pool.num_gpu_blocks - 1:
-            return False
-        if not self.reject_unschedulable:
+        if self.manager.block_pool.get_num_free_blocks() < self._num_usable_blocks:
+            return not self._in_flight
+        if self._in_flight or not self.reject_unschedulable:
             again = (request, request.num_tokens, self._num_changes)
             before, self._hopeless = self._hopeless, again
-            return before == again
+            if before != again:
+                return not self._in_flight
+        if not self.reject_unschedulable:
+            self._stuck_since = self._num_changes
+            return False
         self.scheduler.finish_requests([request.request_id], RequestStatus.FINISHED_IGNORED)
         reason = f"{request.num_tokens:,} tokens do not fit the whole pool"
         self._end(request, "rejected", now_ns, reason)
         given_up.append(request)
-        return False
+        return True
 
-    def _finish_step(
-        self, output: SchedulerOutput, now_ns: int, given_up: list[Request]
-    ) -> Advance:
-        work = StepWork(output.prefill, output.decode)
-        end_ns = now_ns + self.step_time(work)
-        if end_ns > LAST_NS:
-            raise ConfigError.one("latency", f"{end_ns} ns", "simulated time within 146 years")
+    def _batch(self, output: SchedulerOutput, now_ns: int) -> _Batch:
+        """Return the batch with its times: it begins when the one before it ends."""
         for request in output.admitted:
             request.first_scheduled_ns = now_ns
-        self._record(now_ns, end_ns, work)
-        finished = self.scheduler.update_from_output(output)
-        for request in output.first_tokens:
-            request.first_token_ns = end_ns
-        for request in finished:
-            self._end(request, "finished", end_ns, None)
-        self.num_steps += 1
-        if self.check_every and self.num_steps % self.check_every == 0:
-            check_integrity(self.manager)
-        return Advance(given_up + finished, output.first_tokens, end_ns)
+        work = StepWork(output.prefill, output.decode, output.verify)
+        start_ns = self._in_flight[-1].end_ns if self._in_flight else now_ns
+        end_ns = start_ns + self.step_time(work)
+        if end_ns > LAST_NS:
+            raise ConfigError.one("latency", f"{end_ns} ns", "simulated time within 146 years")
+        return _Batch(output, work, start_ns, end_ns)
 
-    def _record(self, start_ns: int, end_ns: int, work: StepWork) -> None:
+    def _record_what_runs(self, now_ns: int) -> None:
+        """Take down the batch that begins now, after what is scheduled at this instant."""
+        if not self._in_flight or self._in_flight[0].is_recorded:
+            return
+        batch = self._in_flight[0]
+        batch.is_recorded = True
         preempted = self.scheduler.num_preemptions - self._num_preemptions
         self._num_preemptions += preempted
-        self.recorder.step(start_ns, end_ns, work, self.scheduler, self.manager, preempted)
+        self.recorder.step(
+            batch.start_ns, batch.end_ns, batch.work, self.scheduler, self.manager, preempted
+        )
+
+    def _tell_time(self, now_ns: int) -> None:
+        if self.on_step is not None:
+            self.on_step(now_ns)
 
     def _end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
         self._num_changes += 1
@@ -217,11 +321,13 @@ class EngineCore:
 
     def _why_stuck(self, request: Request) -> str:
         pool = self.manager.block_pool
-        free, usable = pool.get_num_free_blocks(), pool.num_gpu_blocks - 1
+        free, usable = pool.get_num_free_blocks(), self._num_usable_blocks
         state = f"{request.status.name.lower()} with {request.num_tokens:,} tokens"
         if self._hopeless is not None and self._hopeless[0] is request:
             return f"{state}: it does not fit the whole pool of {usable:,} blocks"
-        first = next(iter(self.scheduler.waiting), request)
+        scheduler = self.scheduler
+        queue = scheduler.policy.next_queue(scheduler.waiting, scheduler.skipped_waiting)
+        first = next(iter(queue), request)
         if first is not request:
             return f"{state} behind {first.request_id}"
         needed = self._admission_need(request)

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from sim.config import CacheConfig, Count, Scenario, SchedulerConfig, Strict, validated
+from sim.config import (
+    CacheConfig,
+    Count,
+    Scenario,
+    SchedulerConfig,
+    Speculative,
+    Strict,
+    validated,
+)
 from sim.errors import ConfigError
 from sim.hardware import load_hardware
 from sim.layout.from_log import Explanation, explain_log
@@ -99,20 +107,6 @@ class Parallel(Strict):
     prefill_context_parallel_size: Count = 1
 
 
-class Speculative(Strict):
-    """Speculative decoding: the method, its tokens, and its layers where they are not the model's.
-
-    Without a method, tokens mean the model's own MTP layers if it has any, else EAGLE.
-    """
-
-    speculative_method: str | None = None
-    num_speculative_tokens: Annotated[int, Field(ge=0, le=1024)] = 0
-    num_speculative_layers: Count | None = None
-    draft_num_kv_heads: Count | None = None
-    draft_head_size: Count | None = None
-    draft_window: Count | None = None
-
-
 class Gpu(Strict):
     """A GPU whose KV memory is estimated; without a name there is no estimate."""
 
@@ -128,7 +122,6 @@ class LayoutScenario(Scenario):
     cache: LayoutCache = LayoutCache()
     scheduler: LayoutScheduler = LayoutScheduler()
     parallel: Parallel = Parallel()
-    speculative: Speculative = Speculative()
     memory: Gpu = Gpu()
     attention_backend: str | None = None
 
@@ -156,13 +149,16 @@ def layout_settings(scenario: Scenario, model: ModelConfig | None = None) -> Lay
     """
     known = {field.name for field in fields(LayoutSettings)}
     given = {**scenario.scheduler.model_dump(), **scenario.cache.model_dump()}
+    given |= scenario.speculative.model_dump()
+    given |= {
+        "speculative_method": speculative_method(scenario.speculative, model),
+        "draft_layer": _draft(scenario.speculative),
+    }
     if isinstance(scenario, LayoutScenario):
-        given |= scenario.parallel.model_dump() | scenario.speculative.model_dump()
+        given |= scenario.parallel.model_dump()
         given |= {
             "attention_backend": scenario.attention_backend,
             "pipeline_parallel_layers": _stages(scenario.parallel, model),
-            "speculative_method": _method(scenario.speculative, model),
-            "draft_layer": _draft(scenario.speculative),
         }
     return LayoutSettings(**{name: value for name, value in given.items() if name in known})
 
@@ -194,7 +190,8 @@ def even_stages(num_layers: int, num_stages: int) -> tuple[int, ...]:
     return tuple(each + (first <= idx < num_stages - 1) for idx in range(num_stages))
 
 
-def _method(speculative: Speculative, model: ModelConfig | None) -> str | None:
+def speculative_method(speculative: Speculative, model: ModelConfig | None) -> str | None:
+    """Return the method, chosen by the model where only tokens are given; None for none."""
     if speculative.speculative_method or not speculative.num_speculative_tokens:
         return speculative.speculative_method
     return "mtp" if model is not None and model.mtp_layers else "eagle"

@@ -15,7 +15,8 @@ from sim.tables import OUTCOMES, WASTE_COLUMNS, integer_frame, request_frame, st
 if TYPE_CHECKING:
     from sim.core.kv_cache_manager import KVCacheManager
     from sim.layout.plan import Layout
-    from sim.scheduler.scheduler import Scheduler
+    from sim.reasons.recording import Reasons
+    from sim.scheduler.scheduler import Scheduler, SpecDecodeStats
 
 
 class Recorder:
@@ -28,17 +29,20 @@ class Recorder:
     ----------
     layout : its groups, its blocks and its memory
     waste_samples : most rows of the waste table; every k-th step is sampled, k doubles when full
+    reasons : observer of the run's manager, whose tables become part of the run's
 
     Source: ours.
     """
 
-    def __init__(self, layout: Layout, waste_samples: int = 256):
+    def __init__(self, layout: Layout, waste_samples: int = 256, reasons: Reasons | None = None):
+        self.reasons = reasons
         self.partition = WastePartition.of(layout)
         self.num_steps = 0
         self._columns = step_columns(len(layout.kv_cache_config.kv_cache_groups))
         self._steps: array[int] = array("q")
         self._requests: list[tuple[Any, ...]] = []
         self._waste = ThinnedSamples(waste_samples)
+        self.spec_decode_stats: SpecDecodeStats | None = None  # the scheduler's, if it has drafts
 
     def step(
         self,
@@ -59,7 +63,7 @@ class Recorder:
                 work.num_prefill_tokens,
                 work.num_decode_tokens,
                 len(scheduler.running),
-                len(scheduler.waiting),
+                len(scheduler.waiting) + len(scheduler.skipped_waiting),
                 num_preempted,
                 pool.get_num_free_blocks(),
                 pool.num_cached_free,
@@ -70,6 +74,11 @@ class Recorder:
             sample = self.partition.sample(manager, scheduler.requests)
             self._waste.rows.append((step, start_ns, *sample))
         self.num_steps = step + 1
+
+    def tell_time(self, now_ns: int) -> None:
+        """Tell the reasons the time and the number of the step that is about to be scheduled."""
+        if self.reasons is not None:
+            self.reasons.at(now_ns, self.num_steps)
 
     def request_done(self, request: Request, outcome: str, reason: str | None) -> None:
         """Take down a request that ended: how, out of ``OUTCOMES``, and why."""
@@ -99,6 +108,7 @@ class Recorder:
         Requests are ordered by arrival; those that arrived at one instant by when they ended.
         """
         stats = manager.prefix_cache_stats
+        reasons = self.reasons.finish() if self.reasons is not None else None
         return RunTables(
             requests=request_frame(sorted(self._requests, key=lambda row: row[3])),
             steps=integer_frame(self._steps, self._columns),
@@ -107,7 +117,20 @@ class Recorder:
             kv_memory_bytes=self.partition.kv_memory_bytes,
             prefix_cache_queries=stats.queries,
             prefix_cache_hits=stats.hits,
+            **self._spec_decode_counts(),
+            lookups=reasons.lookups() if reasons is not None else None,
+            reasons=reasons.reasons() if reasons is not None else None,
         )
+
+    def _spec_decode_counts(self) -> dict[str, int]:
+        stats = self.spec_decode_stats
+        if stats is None:
+            return {}
+        return {
+            "spec_decode_num_drafts": stats.num_drafts,
+            "spec_decode_num_draft_tokens": stats.num_draft_tokens,
+            "spec_decode_num_accepted_tokens": stats.num_accepted_tokens,
+        }
 
 
 def _known(value: int) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sim.metrics.memory import fullest, mean_bytes
+from sim.reasons.summary import cause_rows, veto_sentences
 from sim.tables import OUTCOMES, PARTS
 from sim.units import GIB, KIB, MIB, format_bytes
 
@@ -27,13 +28,36 @@ _NOTHING = "-"
 
 
 def summary_renderables(result: RunResult) -> list[RenderableType]:
-    """Return four tables: what ran, latencies, cache and engine, and where the memory was."""
+    """Return tables: what ran, latencies, cache and engine, where the memory was.
+
+    A run that recorded reasons has one more: where the prompt tokens went.
+    """
     return [
         _table(f"Run {result.run_id}", ("", ""), _run_rows(result)),
         _table("Latency", ("", *_STATISTICS), _latency_rows(result), right_from=1),
         _table("Cache and engine", ("", "", "vLLM's name"), _engine_rows(result)),
         _table("KV memory", _memory_headers(result), _memory_rows(result), right_from=1),
+        *reason_renderables(result),
     ]
+
+
+def reason_renderables(result: RunResult) -> list[RenderableType]:
+    """Return where the prompt tokens went, as a table and in sentences; nothing if unknown."""
+    from rich.text import Text
+
+    summary, groups = result.reasons, result.layout["groups"]
+    if summary is None:
+        return []
+    headers = ("found, or why not", "because of", "tokens", "share")
+    table = _table("Prompt tokens", headers, cause_rows(summary, groups), right_from=2)
+    return [table, *map(Text, veto_sentences(summary, groups))]
+
+
+def lost_renderables(worst: Sequence[tuple[str, int, int, str]]) -> list[RenderableType]:
+    """Return the requests that lost most of what had been cached (``Story.worst``)."""
+    rows = [(name, why, f"{lost:,}", f"{tokens:,}") for name, lost, tokens, why in worst]
+    headers = ("request", "mostly", "lost tokens", "of tokens")
+    return [_table("Requests that lost most", headers, rows, right_from=2)]
 
 
 def duration_text(seconds: float | None) -> str:

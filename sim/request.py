@@ -49,7 +49,10 @@ class RequestSpec:
     """One request as a workload makes it. The output's length is fixed at arrival.
 
     request_id is stable text such as ``session.turn``; cache_salt separates cached content of
-    different tenants; tags are free text for the result tables.
+    different tenants, lora_name that of different adapters; tags are free text for the result
+    tables. max_tokens is the engine's limit: an output that is shorter ends with EOS, which the
+    engine does not foresee; None is the output's length. num_encoder_tokens is what cross attention
+    reads.
     """
 
     request_id: str
@@ -59,8 +62,16 @@ class RequestSpec:
     session_id: str | None = None
     cache_salt: str | None = None
     tags: tuple[str, ...] = ()
+    lora_name: str | None = None
+    max_tokens: int | None = None
+    num_encoder_tokens: int = 0
 
     def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < self.output.length:
+            raise ValueError(
+                f"request {self.request_id}: max_tokens is {self.max_tokens}, "
+                f"the output has {self.output.length} tokens"
+            )
         for span in (*self.prompt, self.output):
             if span.length < 1 or span.start < 0:
                 raise ValueError(f"request {self.request_id}: {span} is not a span of tokens")
@@ -110,20 +121,30 @@ class Submission:
 
 
 class RequestStatus(IntEnum):
-    """Where a request is; finished states come after PREEMPTED."""
+    """Where a request is; finished states come after PREEMPTED. Source: spec/manager.md 2.6."""
 
     WAITING = 0
-    RUNNING = 1
-    PREEMPTED = 2
-    FINISHED_STOPPED = 3
-    FINISHED_LENGTH_CAPPED = 4
-    FINISHED_ABORTED = 5
-    FINISHED_IGNORED = 6
+    WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR = 1
+    WAITING_FOR_REMOTE_KVS = 2
+    WAITING_FOR_STREAMING_REQ = 3
+    RUNNING = 4
+    PREEMPTED = 5
+    FINISHED_STOPPED = 6
+    FINISHED_LENGTH_CAPPED = 7
+    FINISHED_ABORTED = 8
+    FINISHED_IGNORED = 9
+    FINISHED_ERROR = 10
+    FINISHED_REPETITION = 11
 
     @property
     def is_finished(self) -> bool:
         """True for states that a request does not leave."""
         return self > RequestStatus.PREEMPTED
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while a waiting request must be passed over until something else has come."""
+        return RequestStatus.WAITING < self < RequestStatus.RUNNING
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +155,20 @@ class Request:
     and output together; only the first ``num_tokens // hash_block_size`` are known to the engine at
     any time. ``num_tokens`` counts the prompt and what has been generated so far. Times are
     nanoseconds, -1 where the moment has not come.
+
+    stop_after : output tokens of which the last is EOS; None: only max_tokens ends the request.
+    num_draft_tokens : drafts to verify in the next step.
+    num_output_placeholders : tokens that steps in flight will bring.
+    async_tokens_to_discard : outputs in flight that a reset made worthless.
+    has_placeholder_drafts : whether drafts in flight only fill a place, and will be rejected.
+    is_prefill_chunk : whether the last step left known tokens uncomputed.
+    num_cached_tokens : hit of the first admission.
+    num_prefill_cached_tokens : hit of the last admission before the first output, as vLLM reports.
+    next_decode_eligible_step : 0, for there is one pipeline stage.
+    ends_at : number of tokens, prompt included, at which it ends; the scheduler sets it.
+    quiet_until : smallest total of tokens at which a decode step must be looked at closely.
+
+    Source: spec/manager.md 2.6.
     """
 
     request_id: str
@@ -151,12 +186,23 @@ class Request:
     num_computed_tokens: int = 0
     num_preemptions: int = 0
     num_cached_tokens: int = -1
+    num_prefill_cached_tokens: int = -1
     first_scheduled_ns: int = -1
     first_token_ns: int = -1
     finish_ns: int = -1
     outcome: str = ""
     reason: str | None = None
     quiet_until: int = 0
+    ends_at: int = 0
+    stop_after: int | None = None
+    lora_name: str | None = None
+    num_encoder_tokens: int = 0
+    num_output_placeholders: int = 0
+    num_draft_tokens: int = 0
+    async_tokens_to_discard: int = 0
+    is_prefill_chunk: bool = False
+    has_placeholder_drafts: bool = False
+    next_decode_eligible_step: int = 0
     _coarse: dict[int, Sequence[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -167,6 +213,11 @@ class Request:
     def num_output_tokens(self) -> int:
         """Tokens generated so far."""
         return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def sort_key(self) -> tuple[int, int, str]:
+        """Order under the priority policy, smaller first. Source: spec/manager.md 2.6."""
+        return self.priority, self.arrival_ns, self.request_id
 
     def prefix_ids_by(self, factor: int) -> Sequence[int]:
         """Identities at ``factor`` hash blocks each: no new identity, every factor-th one.
@@ -198,7 +249,7 @@ class PrefixIds:
         self.hash_block_size = hash_block_size
         self._nodes: dict[tuple[int, int, str, int], int] = {}
         self._ids: list[array[int]] = []
-        self._roots: dict[str | None, int] = {}
+        self._roots: dict[tuple[str | None, str | None], int] = {}
         self._next = 0
 
     def __len__(self) -> int:
@@ -212,13 +263,18 @@ class PrefixIds:
         -------
         array, shape ((num_prompt_tokens + num_output_tokens) // hash_block_size,)
         """
-        return self.of_spans((*spec.prompt, spec.output), spec.cache_salt)
+        return self.of_spans((*spec.prompt, spec.output), spec.cache_salt, spec.lora_name)
 
-    def of_spans(self, spans: Iterable[Span], salt: str | None = None) -> np.ndarray:
-        """Return int64 ids of each full hash block of a sequence of spans."""
+    def of_spans(
+        self, spans: Iterable[Span], salt: str | None = None, lora: str | None = None
+    ) -> np.ndarray:
+        """Return int64 ids of each full hash block of a sequence of spans.
+
+        salt, lora : equal tokens under another salt or adapter are other prefixes.
+        """
         size = self.hash_block_size
         parts: array[int] = array("q")
-        node = self._roots.setdefault(salt or None, -1 - len(self._roots))
+        node = self._roots.setdefault((salt or None, lora or None), -1 - len(self._roots))
         position = 0
         for span in merge_spans(spans):
             node = self._node(node, position, span)
@@ -226,6 +282,21 @@ class PrefixIds:
             parts.extend(self._first_ids(node, end // size - position // size))
             position = end
         return np.frombuffer(parts, dtype=np.int64) if parts else np.empty(0, np.int64)
+
+    def collisions(self) -> list[int]:
+        """Return the identities that do not name exactly one prefix; none, unless damage was done.
+
+        An identity may be given once, in one node, and all that were given are below ``len``.
+        Cost: O(identities).
+        """
+        given = np.concatenate([np.array(ids, np.int64) for ids in self._ids] or [np.empty(0)])
+        names, counts = np.unique(given, return_counts=True)
+        lost = np.setdiff1d(np.arange(self._next), names)
+        foreign = names[(names < 0) | (names >= self._next)]
+        broken: list[int] = np.unique(
+            np.concatenate([names[counts > 1], lost, foreign]).astype(np.int64)
+        ).tolist()
+        return broken
 
     def _node(self, parent: int, position: int, span: Span) -> int:
         key = (parent, position, span.source, span.start)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sim.config import Scenario, validated
 from sim.errors import ConfigError
@@ -16,9 +17,18 @@ from sim.metrics import compute_metrics
 from sim.metrics.memory import fullest, mean_bytes
 from sim.metrics.metric import Value
 from sim.metrics.run_tables import RunTables
+from sim.reasons.summary import summarise
 from sim.result_folder import new_folder
 from sim.scenario_file import parse_yaml, read_text, scenario_yaml
-from sim.tables import OUTCOMES, PARTS, REQUEST_COLUMNS, read_parquet, write_parquet
+from sim.tables import (
+    LOOKUP_COLUMNS,
+    OUTCOMES,
+    PARTS,
+    REASON_COLUMNS,
+    REQUEST_COLUMNS,
+    read_parquet,
+    write_parquet,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +38,39 @@ SCHEMA = 1
 SEMANTICS_VERSION = 1
 """Rises with every changelog line marked "numbers change"."""
 
-_COUNTERS = ("num_blocks", "kv_memory_bytes", "prefix_cache_queries", "prefix_cache_hits")
+_RECORDED = {"lookups": LOOKUP_COLUMNS, "reasons": REASON_COLUMNS}
+"""Tables that only runs with ``engine.reasons`` have."""
+
+_COUNTERS = (
+    "num_blocks",
+    "kv_memory_bytes",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "spec_decode_num_drafts",
+    "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens",
+)
+
+
+_ATTACHED = ("kv_events.jsonl", "kv_events.msgpack")
+
+
+class Attachment(Protocol):
+    """A file that a run leaves beside its tables."""
+
+    def save(self, path: Path) -> None:
+        """Write it to ``path``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An attachment of a result that was read from a folder."""
+
+    source: Path
+
+    def save(self, path: Path) -> None:
+        """Copy it."""
+        shutil.copyfile(self.source, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +78,8 @@ class RunResult:
     """One run: its resolved scenario, its tables and what was computed from them.
 
     layout is the content of ``layout.json``, log_lines what vLLM would have logged about the cache;
-    provenance is the only part that two runs of one scenario do not share.
+    provenance is the only part that two runs of one scenario do not share. block_residency is what
+    ``cache.kv_cache_metrics`` asked for; attachments are further files, by name.
     """
 
     run_id: str
@@ -46,6 +89,8 @@ class RunResult:
     layout: Mapping[str, Any]
     log_lines: tuple[str, ...]
     provenance: Mapping[str, Any]
+    block_residency: Mapping[str, Any] | None = None
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -55,11 +100,13 @@ class RunResult:
         layout: Mapping[str, Any],
         log_lines: Sequence[str],
         provenance: Mapping[str, Any],
+        **recorded: Any,
     ) -> RunResult:
         """Return the result of a run that has just ended, its metrics computed."""
         identity = run_id(scenario, provenance.get("files", {}))
         metrics = compute_metrics(tables)
-        return cls(identity, scenario, tables, metrics, layout, tuple(log_lines), provenance)
+        lines = tuple(log_lines)
+        return cls(identity, scenario, tables, metrics, layout, lines, provenance, **recorded)
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -76,9 +123,18 @@ class RunResult:
         """One row per sampled step: the bytes of each part of the KV memory."""
         return self.tables.waste
 
+    @property
+    def reasons(self) -> dict[str, Any] | None:
+        """Where the prompt tokens went, if the run recorded it (``sim.reasons.summary``)."""
+        if self.tables.lookups is None or self.tables.reasons is None:
+            return None
+        return summarise(self.tables.lookups, self.tables.reasons)
+
     def summary(self) -> dict[str, Any]:
         """Return the content of ``summary.json`` but its list of files: JSON types only."""
+        reasons = self.reasons
         return {
+            **({"reasons": reasons} if reasons is not None else {}),
             "schema": SCHEMA,
             "run_id": self.run_id,
             "scenario": self.scenario.model_dump(mode="json"),
@@ -94,6 +150,7 @@ class RunResult:
             },
             "counters": {name: getattr(self.tables, name) for name in _COUNTERS},
             "log_lines": list(self.log_lines),
+            **({"kv_cache_metrics": self.block_residency} if self.block_residency else {}),
         }
 
     def save(self, folder: Path | str, *, figures: bool = True) -> list[str]:
@@ -120,9 +177,14 @@ class RunResult:
         write_parquet(self.requests, folder / "requests.parquet")
         write_parquet(self.steps, folder / "steps.parquet")
         write_parquet(self.waste, folder / "waste.parquet")
+        for name in _RECORDED:
+            if (table := getattr(self.tables, name)) is not None:
+                write_parquet(table, folder / f"{name}.parquet")
         (folder / "scenario.yaml").write_text(scenario_yaml(self.scenario), encoding="utf-8")
         write_json(self.layout, folder / "layout.json")
         write_json(self.provenance, folder / "provenance.json")
+        for name, attachment in self.attachments.items():
+            attachment.save(folder / name)
         if figures:
             from sim.plots import draw_figures
 
@@ -171,6 +233,11 @@ class RunResult:
             requests=read_parquet(folder / "requests.parquet", REQUEST_COLUMNS),
             steps=read_parquet(folder / "steps.parquet"),
             waste=read_parquet(folder / "waste.parquet"),
+            **{
+                name: read_parquet(folder / f"{name}.parquet", kinds)
+                for name, kinds in _RECORDED.items()
+                if f"{name}.parquet" in summary["files"]
+            },
             **{name: summary["counters"][name] for name in _COUNTERS},
         )
         return cls(
@@ -181,6 +248,8 @@ class RunResult:
             layout=_read_json(folder / "layout.json"),
             log_lines=tuple(summary["log_lines"]),
             provenance=_read_json(folder / "provenance.json"),
+            block_residency=summary.get("kv_cache_metrics"),
+            attachments={n: _Stored(folder / n) for n in summary["files"] if n in _ATTACHED},
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sim.config import Scenario, SchedulerConfig
+from sim.config import Scenario, SchedulerConfig, Speculative
 from sim.errors import ConfigError, Problem
 from sim.layout.block_size import check_align
-from sim.units import format_bytes
+from sim.layout.kv_cache_spec import CrossAttentionSpec, KVCacheSpec, MemoryLimits
+from sim.units import cdiv, format_bytes
 
 if TYPE_CHECKING:
     from sim.hardware import Hardware
@@ -29,12 +31,7 @@ def check_startup(scenario: Scenario, layout: Layout) -> None:
     if num_blocks > MAX_NUM_BLOCKS:
         allowed = f"a pool of at most {MAX_NUM_BLOCKS:,} blocks can be simulated"
         raise ConfigError.one("cache", f"{num_blocks:,} blocks", allowed)
-    if layout.mamba_cache_mode == "all":
-        allowed = "none or align: `all` can be planned (kvsim layout), not simulated yet"
-        raise ConfigError.one("cache.mamba_cache_mode", "all", allowed)
-    if scheduler.async_scheduling:
-        allowed = "false: asynchronous scheduling does not exist yet"
-        raise ConfigError.one("scheduler.async_scheduling", True, allowed)
+    _check_speculation(scenario.speculative)
     problems = _budget_problems(scheduler, layout.limits.max_model_len)
     if problems:
         raise ConfigError(problems)
@@ -45,6 +42,19 @@ def check_startup(scenario: Scenario, layout: Layout) -> None:
             scheduler.long_prefill_token_threshold,
             enable_chunked_prefill=scheduler.enable_chunked_prefill,
         )
+
+
+_PLANNED_METHODS = ("extract_hidden_states",)
+
+
+def _check_speculation(speculative: Speculative) -> None:
+    method, tokens = speculative.speculative_method, speculative.num_speculative_tokens
+    if method is not None and not tokens:
+        key = "speculative.num_speculative_tokens"
+        raise ConfigError.one(key, tokens, f"at least 1 with {method}")
+    if method in _PLANNED_METHODS:
+        allowed = f"another method: {method} can be planned (kvsim layout), it drafts nothing"
+        raise ConfigError.one("speculative.speculative_method", method, allowed)
 
 
 def _budget_problems(scheduler: SchedulerConfig, max_model_len: int) -> list[Problem]:
@@ -75,7 +85,70 @@ def startup_notes(
             f"{format_bytes(memory)} of KV memory do not fit the "
             f"{format_bytes(hardware.memory_bytes)} of {hardware.name}"
         )
-    return notes + _without_effect(scenario, model, layout)
+    return (
+        notes + _never_fits(layout) + _never_hits(layout) + _without_effect(scenario, model, layout)
+    )
+
+
+def _never_fits(layout: Layout) -> list[str]:
+    """Say if the longest request has no room although the engine's check passed.
+
+    The check and the 1.00x of the log line count the null block, which holds nothing.
+    Source: spec/real_cases.md B14.
+    """
+    num_blocks, limits = layout.kv_cache_config.num_blocks, layout.limits
+    # The last token of a request is only sampled, never computed.
+    needed = _blocks_for(layout, limits.max_model_len - 1)
+    if needed < num_blocks:
+        return []
+    length = _longest_within(layout, num_blocks - 1)
+    return [
+        f"a request of max_model_len {limits.max_model_len:,} tokens never runs: it needs "
+        f"{needed:,} blocks and the pool has {num_blocks - 1:,} beside the null block, which hold "
+        f"{length:,} tokens of one request"
+    ]
+
+
+def _blocks_for(layout: Layout, num_tokens: int) -> int:
+    """Return the blocks, in all groups, that the first ``num_tokens`` of a request need at once."""
+    limits = replace(layout.limits, max_model_len=num_tokens)
+    groups = layout.kv_cache_config.kv_cache_groups
+    return sum(_blocks_of_group(group.kv_cache_spec, limits) for group in groups)
+
+
+def _blocks_of_group(spec: KVCacheSpec, limits: MemoryLimits) -> int:
+    """Bound the planner's maximum by the table: a window adds one block to it, align a state."""
+    most = spec.max_blocks(limits)
+    if isinstance(spec, CrossAttentionSpec):
+        return most
+    tokens_per_block = spec.block_size * limits.context_parallel_size
+    table = cdiv(limits.max_model_len, tokens_per_block)
+    return min(most, table + getattr(spec, "num_speculative_blocks", 0))
+
+
+def _longest_within(layout: Layout, num_blocks: int) -> int:
+    """Return the most tokens of one request that so many blocks hold, by bisection."""
+    low, high = 0, layout.limits.max_model_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _blocks_for(layout, middle) <= num_blocks
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def _never_hits(layout: Layout) -> list[str]:
+    """Say if no request is long enough for a hit, which is a multiple of the block.
+
+    Prompts are shorter than the model's length and their last token is computed again.
+    Source: spec/real_cases.md B5.
+    """
+    size, length = layout.scheduler_block_size, layout.limits.max_model_len
+    if not layout.enable_prefix_caching or size <= length - 2:
+        return []
+    return [
+        f"prefix caching has no effect: hits are multiples of {size:,} tokens, "
+        f"max_model_len is {length:,}"
+    ]
 
 
 def _without_effect(scenario: Scenario, model: ModelConfig, layout: Layout) -> list[str]:
@@ -92,4 +165,10 @@ def _without_effect(scenario: Scenario, model: ModelConfig, layout: Layout) -> l
         reasons.append(("mamba_block_size", "the model has no recurrent layers"))
     elif cache.mamba_block_size is not None and layout.mamba_cache_mode == "align":
         reasons.append(("mamba_block_size", "mode align takes attention's block size"))
+    for key, is_set in (
+        ("kv_events", scenario.engine.kv_events is not None),
+        ("kv_cache_metrics", cache.kv_cache_metrics),
+    ):
+        if is_set and not is_cached:
+            reasons.append((key, "prefix caching is off"))
     return [f"{key} has no effect: {reason}" for key, reason in reasons]

@@ -54,6 +54,40 @@ STEP_COLUMNS = (
     "free_blocks",
     "cached_free_blocks",
 )
+LOOKUP_COLUMNS = {
+    "lookup": "int64",
+    "request_id": "string",
+    "step": "int64",
+    "time_ns": "int64",
+    "attempts": "int64",
+    "admitted": "int64",
+    "preemptions": "int64",
+    "tokens": "int64",
+    "hit_tokens": "int64",
+    "blocks_taken": "int64",
+    "cuts": "string",
+}
+REASON_COLUMNS = {
+    "lookup": "int64",
+    "group": "int64",
+    "cause": "string",
+    "first_token": "int64",
+    "end_token": "int64",
+    "tokens": "int64",
+    "decides": "int64",
+    "blocks": "int64",
+    "by_group": "Int64",
+    "by_cause": "string",
+    "event_request": "string",
+    "event_groups": "string",
+    "event_ns": "Int64",
+    "event_step": "Int64",
+    "stored_by": "string",
+    "stored_ns": "Int64",
+    "stored_step": "Int64",
+    "blocks_taken_since": "Int64",
+}
+ALONE_PREFIX = "alone_g"
 WASTE_COLUMNS = ("step", "time_ns", *PARTS)
 HELD_PREFIX = "held_blocks_g"
 
@@ -61,6 +95,11 @@ HELD_PREFIX = "held_blocks_g"
 def step_columns(num_groups: int) -> tuple[str, ...]:
     """Return the columns of the step table: one of held blocks for each group at the end."""
     return (*STEP_COLUMNS, *(f"{HELD_PREFIX}{g}" for g in range(num_groups)))
+
+
+def alone_columns(num_groups: int) -> tuple[str, ...]:
+    """Return the last columns of the lookup table: what each group could have used alone."""
+    return tuple(f"{ALONE_PREFIX}{g}" for g in range(num_groups))
 
 
 def integer_frame(rows: Any, columns: Sequence[str]) -> pd.DataFrame:
@@ -74,11 +113,16 @@ def integer_frame(rows: Any, columns: Sequence[str]) -> pd.DataFrame:
 
 def request_frame(rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
     """Return the request table from rows in the order of ``REQUEST_COLUMNS``; None is missing."""
+    return typed_frame(rows, REQUEST_COLUMNS)
+
+
+def typed_frame(rows: Iterable[Sequence[Any]], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table from rows in the order of ``kinds``, column -> type; None is missing."""
     import pandas as pd
 
     rows = list(rows)
-    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * 13
-    typed = zip(REQUEST_COLUMNS.items(), columns, strict=True)
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    typed = zip(kinds.items(), columns, strict=True)
     return pd.DataFrame({name: pd.array(list(c), dtype=kind) for (name, kind), c in typed})
 
 

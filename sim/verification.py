@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.results import RunResult
 
-_TABLES = ("requests", "steps", "waste")
+_TABLES = ("requests", "steps", "waste", "lookups", "reasons")
 
 
 def differences(stored: RunResult, new: RunResult) -> list[str]:
@@ -21,11 +24,30 @@ def differences(stored: RunResult, new: RunResult) -> list[str]:
     lines += [f"summary.{key}" for key in before if before[key] != after.get(key)]
     if _plain(stored.layout) != _plain(new.layout):
         lines.append("layout")
-    return lines
+    return lines + _files(stored, new)
+
+
+def _files(stored: RunResult, new: RunResult) -> list[str]:
+    """Name the further files, such as those of KV events, that differ."""
+    if set(stored.attachments) != set(new.attachments):
+        return ["files: others"]
+    with TemporaryDirectory() as folder:
+        before, after = Path(folder) / "before", Path(folder) / "after"
+        return [
+            n for n in sorted(stored.attachments) if not _is_same(stored, new, n, before, after)
+        ]
+
+
+def _is_same(stored: RunResult, new: RunResult, name: str, before: Path, after: Path) -> bool:
+    stored.attachments[name].save(before)
+    new.attachments[name].save(after)
+    return filecmp.cmp(before, after, shallow=False)
 
 
 def _table(name: str, stored: RunResult, new: RunResult) -> list[str]:
-    before, after = getattr(stored, name), getattr(new, name)
+    before, after = getattr(stored.tables, name), getattr(new.tables, name)
+    if before is None or after is None:
+        return [] if before is after else [f"{name}: not recorded in one of the runs"]
     if list(before.columns) != list(after.columns):
         return [f"{name}: other columns"]
     if len(before) != len(after):

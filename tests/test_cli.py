@@ -19,7 +19,7 @@ import sim
 from sim.cli import main, options
 from sim.cli.layout import layout_settings
 from sim.cli.listing import KINDS
-from sim.config import CacheConfig, EngineConfig, Scenario, SchedulerConfig
+from sim.config import CacheConfig, EngineConfig, Scenario, SchedulerConfig, Speculative
 from sim.errors import ConfigError
 from sim.scenario_file import parse_yaml, scenario_from
 
@@ -226,8 +226,10 @@ def keys_of(model: type, section: str) -> set[str]:
 def test_every_key_of_a_scenario_is_an_option() -> None:
     sections = {"cache": CacheConfig, "scheduler": SchedulerConfig, "engine": EngineConfig}
     wanted = set().union(*(keys_of(model, name) for name, model in sections.items()))
-    wanted |= set(Scenario.model_fields) - {*sections, "latency", "workload"}
-    wanted |= {"latency.name", "latency.params", "workload.name", "workload.params"}
+    wanted |= keys_of(Speculative, "speculative") - {"speculative.acceptance"}
+    wanted |= set(Scenario.model_fields) - {*sections, "latency", "workload", "speculative"}
+    for section in ("latency", "workload", "speculative.acceptance"):
+        wanted |= {f"{section}.name", f"{section}.params"}
     assert wanted <= {option.key for option in options.RUN_OPTIONS}
 
 

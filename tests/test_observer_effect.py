@@ -56,7 +56,7 @@ class Both(Observer):
     """Sends every event to an event log and to a table replay, and checks both at each drop."""
 
     def __init__(self, assembly):
-        self.log = KVEventLog(assembly.layout.kv_cache_config)
+        self.log = KVEventLog(assembly.layout.kv_cache_config, assembly.layout.hash_block_size)
         self.tables = TableReplay()
         self.index: Counter[tuple[int, int]] = Counter()
         self.manager = None
@@ -108,3 +108,15 @@ def test_events_and_table_edits_replay_to_the_exact_state_and_change_nothing(mod
     assert observer.num_checks >= 40
     assert observer.num_stored > 100
     assert observer.num_removed > 100, "the pool must be small enough to evict"
+
+
+@pytest.mark.parametrize("model", SCENARIOS)
+def test_recording_reasons_changes_no_decision_and_explains_every_admission(model):
+    plain = scenario(model)
+    recording = plain.model_copy(
+        update={"engine": plain.engine.model_copy(update={"reasons": True})}
+    )
+    result = simulation.simulate(recording)
+    assert tables_of(result) == tables_of(simulation.simulate(plain))
+    admitted = result.requests["cached_tokens"].notna().sum()
+    assert result.reasons["first_admissions"] == admitted > 0

@@ -12,7 +12,7 @@ from sim.cli import consoles
 from sim.cli.runs import find_run
 from sim.errors import ConfigError
 
-TABLES = ("requests", "steps", "waste")
+TABLES = ("requests", "steps", "waste", "lookups", "reasons")
 FORMATS = ("csv",)
 
 
@@ -24,7 +24,7 @@ def export(
         typer.Option(metavar="DIR", help="Where the files go.  [default: RUN/csv]"),
     ] = None,
 ) -> None:
-    """Write the request, step and waste tables of a result as CSV; print the files' names."""
+    """Write the tables of a result as CSV; print the files' names."""
     if format_name not in FORMATS:
         raise ConfigError.unknown("--format", format_name, FORMATS)
     folder = find_run(run)
@@ -41,11 +41,13 @@ def export_csv(folder: Path, target: Path) -> list[Path]:
 
     result = RunResult.load(folder)
     target.mkdir(parents=True, exist_ok=True)
-    files = [target / f"{name}.csv" for name in TABLES]
+    tables = {name: getattr(result.tables, name) for name in TABLES}
+    tables = {name: table for name, table in tables.items() if table is not None}
+    files = [target / f"{name}.csv" for name in tables]
     temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in files]
     try:
-        for name, path in zip(TABLES, temporary, strict=True):
-            getattr(result, name).to_csv(path, index=False, lineterminator="\n")
+        for table, path in zip(tables.values(), temporary, strict=True):
+            table.to_csv(path, index=False, lineterminator="\n")
         for path, file in zip(temporary, files, strict=True):
             path.replace(file)
     finally:

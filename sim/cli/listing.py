@@ -37,7 +37,7 @@ def list_names(
         str | None, typer.Argument(metavar="KIND", help="What to list; without it, the kinds.")
     ] = None,
     params: Annotated[
-        bool, typer.Option("--params", help="With parameters (workloads, latency).")
+        bool, typer.Option("--params", help="With parameters (workloads, latency, acceptance).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
@@ -176,6 +176,18 @@ def _latency_params() -> Mapping[str, Any]:
     return {name: entry.params for name, entry in LATENCY_MODELS.items()}
 
 
+def _acceptance() -> Rows:
+    from sim.speculation import ACCEPTANCE_MODELS
+
+    return _summaries(ACCEPTANCE_MODELS)
+
+
+def _acceptance_params() -> Mapping[str, Any]:
+    from sim.speculation import ACCEPTANCE_MODELS
+
+    return {name: entry.params for name, entry in ACCEPTANCE_MODELS.items()}
+
+
 def _summaries(table: Any) -> Rows:
     return ((name, _first_sentence(entry)) for name, entry in table.items())
 
@@ -192,5 +204,8 @@ KINDS: dict[str, Kind] = {
     "scenarios": Kind("scenarios that come along, for run", _scenarios),
     "hardware": Kind("GPUs (--hardware)", _hardware),
     "latency": Kind("step-time models (--latency)", _latency, _latency_params),
+    "acceptance": Kind(
+        "models of accepted drafts (--acceptance)", _acceptance, _acceptance_params
+    ),
     "metrics": Kind("numbers of a run: unit and formula", _metrics, legend=_symbols),
 }

@@ -101,6 +101,17 @@ CACHE = (
     Option("cache.grouping", "NAME", "Grouping rule (kvsim list groupings)", "vllm", "text"),
 )
 
+METRICS = (
+    Option(
+        "cache.kv_cache_metrics",
+        "",
+        "Measure lifetime, idle time and reuse gaps of blocks",
+        "off",
+        "switch",
+    ),
+    Option("cache.kv_cache_metrics_sample", "RATIO", "Share of blocks that is measured", "0.01"),
+)
+
 RETENTION = Option(
     "cache.prefix_cache_retention_interval",
     "TOKENS",
@@ -127,13 +138,20 @@ SCHEDULER = (
     Option("scheduler.watermark", "RATIO", "Part of the pool kept free at admission", "0"),
     Option(
         "scheduler.policy",
-        "NAME",
-        "Order of the waiting queue",
+        "fcfs|priority",
+        "Order of the waiting queue, and who is preempted",
         "fcfs",
         "text",
         ("--scheduling-policy",),
     ),
-    Option("scheduler.async_scheduling", "", "Not built yet", "off", "switch"),
+    Option(
+        "scheduler.async_scheduling",
+        "",
+        "Schedule a step while the one before runs",
+        "on",
+        "switch",
+    ),
+    Option("scheduler.max_loras", "ADAPTERS", "Most adapters in one step; 0: no adapters", "0"),
     Option(
         "scheduler.unschedulable",
         "reject|wait",
@@ -199,12 +217,78 @@ WORK = (
 )
 
 ENGINE = (
+    Option(
+        "engine.manager",
+        "native|vllm",
+        "Whose KV cache manager decides (docs/vllm.md)",
+        "native",
+        "text",
+    ),
     Option("engine.free_queue", "NAME", "Order in which free blocks are reused", "lru", "text"),
     Option("engine.profile", "NAME", "Engine whose behaviour is followed", "vllm-0.25.1", "text"),
     Option(
+        "compat",
+        "vllm-0.25.1|fixed|Q1,...",
+        "Which of the engine's defects are mended (docs/scenario.md)",
+        "vllm-0.25.1",
+        "text",
+    ),
+    Option(
         "engine.check_every", "STEPS", "Recount all state every so many steps; 0: at the end", "0"
     ),
+    Option("engine.reasons", "", "Record why each lookup found no more", "off", "switch"),
+    Option("engine.kv_events", "jsonl|msgpack", "Write all KV events to a file", "none", "text"),
+    Option(
+        "engine.kv_events_hash",
+        "prefix_id|sha256_cbor",
+        "How events name blocks: the run's own numbers, or digests of tokens",
+        "prefix_id",
+        "text",
+    ),
+    Option(
+        "engine.kv_events_hash_seed",
+        "TEXT",
+        "What the first digest is made of: vLLM's PYTHONHASHSEED",
+        "0",
+        "text",
+    ),
     Option("engine.waste_samples", "COUNT", "At how many steps memory is split into parts", "256"),
+)
+
+SPECULATIVE = (
+    Option(
+        "speculative.speculative_method",
+        "NAME",
+        "How tokens are speculated: mtp, eagle, draft_model, ngram, ...",
+        "with tokens: mtp where the model has it, else eagle",
+        "text",
+    ),
+    Option("speculative.num_speculative_tokens", "TOKENS", "Tokens speculated at a time", "0"),
+    Option(
+        "speculative.num_speculative_layers", "LAYERS", "Layers of the draft", "the method's own"
+    ),
+    Option("speculative.draft_num_kv_heads", "HEADS", "KV heads of a draft layer", "the model's"),
+    Option("speculative.draft_head_size", "SIZE", "Head size of a draft layer", "the model's"),
+    Option("speculative.draft_window", "TOKENS", "Window of a draft layer", "none"),
+)
+
+ACCEPTANCE = (
+    Option(
+        "speculative.acceptance.name",
+        "NAME",
+        "How many drafts are accepted (kvsim list acceptance)",
+        "geometric",
+        "text",
+        ("--acceptance",),
+    ),
+    Option(
+        "speculative.acceptance.params",
+        "KEY=VALUE",
+        "Parameter of that model; repeatable",
+        "",
+        "pairs",
+        ("--acceptance-param",),
+    ),
 )
 
 PLANNER = (
@@ -232,20 +316,7 @@ PLANNER = (
         "Ranks that share a sequence in prefill",
         "1",
     ),
-    Option(
-        "speculative.speculative_method",
-        "NAME",
-        "How tokens are speculated: mtp, eagle, draft_model, ngram, ...",
-        "with tokens: mtp where the model has it, else eagle",
-        "text",
-    ),
-    Option("speculative.num_speculative_tokens", "TOKENS", "Tokens speculated at a time", "0"),
-    Option(
-        "speculative.num_speculative_layers", "LAYERS", "Layers of the draft", "the method's own"
-    ),
-    Option("speculative.draft_num_kv_heads", "HEADS", "KV heads of a draft layer", "the model's"),
-    Option("speculative.draft_head_size", "SIZE", "Head size of a draft layer", "the model's"),
-    Option("speculative.draft_window", "TOKENS", "Window of a draft layer", "none"),
+    *SPECULATIVE,
     Option(
         "attention_backend", "NAME", "Backend, which decides about block sizes", "the usual", "text"
     ),
@@ -288,7 +359,16 @@ PLANNER = (
 
 Options = tuple[Option, ...]
 LAYOUT_OPTIONS: Options = (*CACHE, *PLANNER)
-RUN_OPTIONS: Options = (*WORK, *CACHE, RETENTION, *SCHEDULER, *ENGINE)
+RUN_OPTIONS: Options = (
+    *WORK,
+    *CACHE,
+    RETENTION,
+    *METRICS,
+    *SCHEDULER,
+    *SPECULATIVE,
+    *ACCEPTANCE,
+    *ENGINE,
+)
 
 
 Command = Callable[..., int]

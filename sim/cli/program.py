@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sim.cli import examples, export, groupings, layout, listing, plot, run, usage
+from sim.cli import examples, explain, export, groupings, layout, listing, plot, run, usage, verify
 from sim.errors import ConfigError, InvariantError
 
 EXIT_FAILED = 1
@@ -29,9 +29,11 @@ app.command("layout")(layout.layout)
 app.command("groupings")(groupings.groupings)
 app.command("run")(run.run)
 app.command("list")(listing.list_names)
+app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.command("examples")(examples.examples)
 app.command("plot")(plot.plot)
+app.command("verify")(verify.verify)
 
 
 def _version(wanted: bool) -> None:

@@ -69,22 +69,23 @@ def run(
     # Without a file there are only options that an error can mean.
     named = keys if scenario_file else dict.fromkeys(option.key for option in RUN_OPTIONS)
     with named_as_flags(RUN_OPTIONS, named):
-        scenario = _scenario(scenario_file, keys)
-        _check_workload_flags(scenario, keys)
+        scenario = chosen_scenario("kvsim run", scenario_file, keys)
+        check_workload_flags(scenario, keys)
         if print_scenario:
             return _print_scenario(scenario, as_json)
         return _run(scenario, Job(out, force, verify, not no_figures, as_json, quiet))
 
 
-def _scenario(name_or_path: str | None, keys: dict[str, Any]) -> Scenario:
+def chosen_scenario(command: str, name_or_path: str | None, keys: dict[str, Any]) -> Scenario:
+    """Return the scenario of a file with the options' keys over it, or of the options alone."""
     from sim.scenario_file import load_scenario, scenario_from
 
     if name_or_path is None and "model" not in keys:
-        raise ConfigError.one("kvsim run", "no scenario", "a SCENARIO, or --model MODEL")
+        raise ConfigError.one(command, "no scenario", "a SCENARIO, or --model MODEL")
     return scenario_from(keys, load_scenario(name_or_path) if name_or_path else None)
 
 
-def _check_workload_flags(scenario: Scenario, keys: Iterable[str]) -> None:
+def check_workload_flags(scenario: Scenario, keys: Iterable[str]) -> None:
     """Refuse an option for a parameter that the workload lacks; name the workloads that have it."""
     from sim.simulation import WORKLOADS
 
@@ -112,17 +113,25 @@ def _print_scenario(scenario: Scenario, as_json: bool) -> int:
 
 
 def _with_plugin_defaults(scenario: Scenario) -> Scenario:
-    """Write out every parameter of the workload and of the step-time model."""
-    from sim.config import validated
+    """Write out every parameter of the workload and of the models of time and acceptance."""
     from sim.latency import LATENCY_MODELS
     from sim.simulation import WORKLOADS
+    from sim.speculation import ACCEPTANCE_MODELS
 
-    complete = {}
+    complete: dict[str, Any] = {}
     for section, table in (("latency", LATENCY_MODELS), ("workload", WORKLOADS)):
-        plugin = getattr(scenario, section)
-        params = validated(table[plugin.name].params, plugin.params, f"{section}.params")
-        complete[section] = plugin.model_copy(update={"params": params.model_dump(mode="json")})
+        complete[section] = _complete(getattr(scenario, section), table, section)
+    speculative = scenario.speculative
+    acceptance = _complete(speculative.acceptance, ACCEPTANCE_MODELS, "speculative.acceptance")
+    complete["speculative"] = speculative.model_copy(update={"acceptance": acceptance})
     return scenario.model_copy(update=complete)
+
+
+def _complete(plugin: Any, table: Any, section: str) -> Any:
+    from sim.config import validated
+
+    params = validated(table[plugin.name].params, plugin.params, f"{section}.params")
+    return plugin.model_copy(update={"params": params.model_dump(mode="json")})
 
 
 def _run(scenario: Scenario, job: Job) -> int:

@@ -44,7 +44,8 @@ class AffineParams(Strict):
 def build(params: AffineParams, model: ModelConfig, hardware: Hardware, layout: Layout) -> StepTime:
     """Return step + prefill tokens + decode requests + context tokens + groups, each x its cost.
 
-    Context tokens are those that a request of the step has before the step's first token of it.
+    Context tokens are those that a request of the step has before the step's first token of it. A
+    draft to verify costs what a decode request does.
     Source: ours.
     """
     num_groups = len(layout.kv_cache_config.kv_cache_groups)
@@ -53,7 +54,7 @@ def build(params: AffineParams, model: ModelConfig, hardware: Hardware, layout: 
     context_ns = params.context_token_ns
 
     def step_time(work: StepWork) -> int:
-        context = sum(work.decode) + sum(first for first, _ in work.prefill)
+        context = sum(work.decode) + sum(first for first, _ in work.chunks)
         tokens_ns = prefill_ns * work.num_prefill_tokens + decode_ns * work.num_decode_tokens
         return max(1, round(fixed_ns + tokens_ns + context_ns * context))
 

@@ -59,8 +59,8 @@ def build(
     """Return max(FLOPs / rate, bytes / bandwidth) + host time, in whole nanoseconds.
 
     FLOPs: 2 x active parameters (embedding and head left out) x tokens, one product with the head
-    for each request, and per attention layer 2 x heads x (key size + value
-    size) for each pair of a query and a visible key. Bytes: the weights that are touched (see
+    for each request and each draft to verify, and per attention layer 2 x heads x (key size +
+    value size) for each pair of a query and a visible key. Bytes: the weights that are touched (see
     ``touched_share``), keys and values of the visible tokens once per request, those of each new
     token once, and each recurrent state once read and once written per request.
 
@@ -85,8 +85,9 @@ def build(
 
     def step_time(work: StepWork) -> int:
         tokens = work.num_prefill_tokens + work.num_decode_tokens
-        requests = len(work.prefill) + work.num_decode_tokens
-        flops = token_flops * tokens + head_flops * requests
+        requests = len(work.prefill) + work.num_decode_requests
+        sampled = requests + sum(count - 1 for _, count in work.verify)
+        flops = token_flops * tokens + head_flops * sampled
         moved = weight_bytes * touched_share(active_share, tokens)
         moved += token_bytes * tokens + state_bytes * requests
         for cost in attention:
@@ -139,7 +140,7 @@ def visible(work: StepWork, window: int | None) -> tuple[int, int]:
         reach = window - 1
         # Not sum(map(min, ...)): a call of min costs several comparisons.
         pairs = keys = sum([c if c < reach else reach for c in decode]) + len(decode)
-    for first, count in work.prefill:
+    for first, count in work.chunks:
         end = first + count
         pairs += pairs_before(end, window) - pairs_before(first, window)
         keys += end if window is None else count + min(first, window - 1)

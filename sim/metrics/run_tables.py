@@ -15,7 +15,9 @@ class RunTables:
 
     num_blocks counts the null block; kv_memory_bytes is all KV memory. prefix_cache_queries and
     prefix_cache_hits are vLLM's counters [tokens]: every lookup of a request that was not
-    preempted, also repeated ones (spec/manager.md 5.5).
+    preempted, also repeated ones (spec/manager.md 5.5). spec_decode_num_drafts counts verified
+    requests, the other two their drafts and the accepted ones. lookups and reasons are there if the
+    run recorded them.
     """
 
     requests: pd.DataFrame
@@ -25,3 +27,8 @@ class RunTables:
     kv_memory_bytes: int
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
+    spec_decode_num_drafts: int = 0
+    spec_decode_num_draft_tokens: int = 0
+    spec_decode_num_accepted_tokens: int = 0
+    lookups: pd.DataFrame | None = None
+    reasons: pd.DataFrame | None = None

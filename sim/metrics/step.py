@@ -80,6 +80,12 @@ def held_blocks_max(tables: RunTables) -> Value:
     return int(tables.steps[held].sum(axis=1).max()) if len(tables.steps) else None
 
 
+def acceptance_length_mean(tables: RunTables) -> float | None:
+    """Mean tokens that a verified request got: the accepted drafts, and one more."""
+    verified = tables.spec_decode_num_drafts
+    return 1 + tables.spec_decode_num_accepted_tokens / verified if verified else None
+
+
 STEP_METRICS = [
     Metric("num_steps", "steps", "size of S", num_steps),
     Metric("step_time_mean_s", "s", "B / size of S", step_time_mean_s),
@@ -135,6 +141,21 @@ STEP_METRICS = [
         usage_max,
         "vllm:kv_cache_usage_perc",
     ),
+    Metric(
+        "vllm:spec_decode_num_draft_tokens",
+        "tokens",
+        "D",
+        lambda tables: tables.spec_decode_num_draft_tokens,
+        "vllm:spec_decode_num_draft_tokens",
+    ),
+    Metric(
+        "vllm:spec_decode_num_accepted_tokens",
+        "tokens",
+        "G",
+        lambda tables: tables.spec_decode_num_accepted_tokens,
+        "vllm:spec_decode_num_accepted_tokens",
+    ),
+    Metric("acceptance_length_mean", "tokens", "1 + G / V", acceptance_length_mean),
     Metric("held_blocks_max", "blocks", "largest sum of held over groups", held_blocks_max),
     Metric(
         "cached_free_blocks_max", "blocks", "largest cached free", largest("cached_free_blocks")

@@ -176,6 +176,8 @@ def _entries(manager: Any, requests: Mapping[str, Any], *, has_leading_nulls: bo
         if not table:
             continue
         computed = requests[request_id].num_computed_tokens
+        if getattr(manager, "reads_encoder", False):
+            computed = requests[request_id].num_encoder_tokens
         first = _num_leading_nulls(table) if has_leading_nulls else 0
         blocks += table[first:] if first else table
         skipped = manager.get_num_skipped_tokens(computed)

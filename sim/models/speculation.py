@@ -32,11 +32,13 @@ class SpeculativeMethod:
     """A way to speculate: ``layers(model, num_layers, draft)`` are the caches that it adds.
 
     is_eagle: the engine treats it as EAGLE-type, which drops the last matched block of a hit.
+    has_lookahead: a step takes slots for the drafts of the next one (spec/manager.md 6.1).
     """
 
     name: str
     layers: Callable[[ModelConfig, int | None, LayerSpec | None], tuple[LayerSpec, ...]]
     is_eagle: bool = False
+    has_lookahead: bool = False
 
 
 def with_speculation(
@@ -151,10 +153,10 @@ SPECULATIVE_METHODS: Registry[SpeculativeMethod] = Registry(
         method.name: method
         for method in (
             SpeculativeMethod("ngram", _no_layers),
-            SpeculativeMethod("mtp", _mtp_layers, is_eagle=True),
-            SpeculativeMethod("eagle", _draft_layers, is_eagle=True),
-            SpeculativeMethod("eagle3", _draft_layers, is_eagle=True),
-            SpeculativeMethod("draft_model", _draft_layers),
+            SpeculativeMethod("mtp", _mtp_layers, is_eagle=True, has_lookahead=True),
+            SpeculativeMethod("eagle", _draft_layers, is_eagle=True, has_lookahead=True),
+            SpeculativeMethod("eagle3", _draft_layers, is_eagle=True, has_lookahead=True),
+            SpeculativeMethod("draft_model", _draft_layers, has_lookahead=True),
             SpeculativeMethod("extract_hidden_states", _hidden_states),
         )
     },

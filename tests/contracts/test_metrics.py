@@ -30,6 +30,8 @@ COUNTS = {
     "prefill_tokens_computed",
     "decode_tokens_computed",
     "vllm:num_preemptions",
+    "vllm:spec_decode_num_draft_tokens",
+    "vllm:spec_decode_num_accepted_tokens",
 }
 
 
@@ -104,6 +106,9 @@ ONE = {
         ("num_requests_waiting_max", 3),
         ("vllm:kv_cache_usage_perc_mean", (0.6 * 10 + 0.4 * 20) / 50),
         ("vllm:kv_cache_usage_perc_max", 0.6),
+        ("vllm:spec_decode_num_draft_tokens", 12),
+        ("vllm:spec_decode_num_accepted_tokens", 6),
+        ("acceptance_length_mean", 2.5),  # 6 accepted in 4 verifications, and one token each
         ("held_blocks_max", 6),
         ("cached_free_blocks_max", 5),
         ("waste_share_live", (600 * 10 + 300 * 20) / 40 / 1000),
@@ -126,7 +131,15 @@ def test_one_request_in_three_steps_gives_the_values_by_hand(name, expected):
         {"time_ns": 50 * MS, "live": 0, "free": 900},
     ]
     tables = make_tables(
-        [ONE], steps, waste, num_groups=2, prefix_cache_queries=300, prefix_cache_hits=50
+        [ONE],
+        steps,
+        waste,
+        num_groups=2,
+        prefix_cache_queries=300,
+        prefix_cache_hits=50,
+        spec_decode_num_drafts=4,
+        spec_decode_num_draft_tokens=12,
+        spec_decode_num_accepted_tokens=6,
     )
     assert METRICS[name].value(tables) == pytest.approx(expected, rel=1e-12)
 

@@ -33,6 +33,7 @@ SMALL_SESSIONS = {
     "think_time_s": 2.0,
 }
 SMALL_TENANTS = {"num_requests": 60, "num_tenants": 5}
+SMALL_ROUNDS = {"num_conversations": 4, "num_rounds": 3, "prompt": 40, "suffix": 5, "output": 3}
 CLOSED = {"kind": "closed", "concurrency": 3, "think_time_s": 0.5}
 
 CASES = [
@@ -46,6 +47,8 @@ CASES = [
     ("multi_turn", {**SMALL_SESSIONS, "arrival": {"kind": "gamma", "burstiness": 0.3}}),
     ("multi_turn", {**SMALL_SESSIONS, "arrival": CLOSED}),
     ("multi_turn", {**SMALL_SESSIONS, "think_time_s": 0.0}),
+    ("round_robin", SMALL_ROUNDS),
+    ("round_robin", {**SMALL_ROUNDS, "suffix": 0, "pause_s": 0.5}),
 ]
 
 
@@ -149,7 +152,7 @@ class TestEveryWorkload:
 
     def test_another_seed_gives_something_else(self, run, name, data):
         one, two = run(name, data, seed=1), run(name, data, seed=2)
-        if name == "mooncake" and "arrival" not in data:
+        if name == "round_robin" or (name == "mooncake" and "arrival" not in data):
             assert one.specs == two.specs  # nothing is drawn
             assert one.came_ns == two.came_ns
         else:
@@ -195,7 +198,8 @@ class TestEveryWorkload:
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [(n, d) for n, d in CASES if d.get("arrival") is not CLOSED]
+    ("name", "data"),
+    [(n, d) for n, d in CASES if d.get("arrival") is not CLOSED and n != "round_robin"],
 )
 def test_open_loop_arrivals_do_not_depend_on_the_engine(run, name, data):
     first, second = (arrivals_from_outside(run(name, data, s)) for s in (quick, uneven))

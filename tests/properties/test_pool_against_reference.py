@@ -15,6 +15,8 @@ from tests.properties.worlds import Choices, machine_settings
 
 NUM_GROUPS = 2
 NUM_NAMES = 6
+# Identities of prefixes that end inside a block: hash blocks of 4, blocks of 16.
+PARTIAL_NAMES = range(NUM_NAMES, NUM_NAMES + 3)
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -24,8 +26,8 @@ class PoolMachine(RuleBasedStateMachine):
     def build(self, num_blocks, caching):
         self.logs = EventLog(), EventLog()
         self.pools = (
-            reference.BlockPool(num_blocks, NUM_GROUPS, caching, observer=self.logs[0]),
-            BlockPool(num_blocks, NUM_GROUPS, caching, observer=self.logs[1]),
+            reference.BlockPool(num_blocks, NUM_GROUPS, caching, self.logs[0], 4),
+            BlockPool(num_blocks, NUM_GROUPS, caching, self.logs[1], hash_block_size=4),
         )
         self.caching = caching
         self.held: list[int] = []  # one entry for each holder
@@ -64,17 +66,33 @@ class PoolMachine(RuleBasedStateMachine):
 
     def register(self, choices):
         naive = self.pools[0]
-        free_of_content = sorted({b for b in self.held if naive.blocks[b].key is None})
+        free_of_content = sorted(
+            {
+                b
+                for b in self.held
+                if naive.blocks[b].key is None or naive.blocks[b].num_tokens is not None
+            }
+        )
         if not (self.caching and free_of_content):
             return
         block_id, name = choices.of(free_of_content), choices.below(NUM_NAMES)
         for pool in self.pools:
             pool.register(block_id, naive.blocks[block_id].group_id, name)
 
+    def register_partial(self, choices):
+        if not (self.caching and self.held):
+            return
+        block_id, quarters = choices.of(self.held), 1 + choices.below(3)
+        note(f"partial {block_id}: {4 * quarters}")
+        group_id = self.pools[0].blocks[block_id].group_id
+        args = ("r", block_id, 4 * quarters, list(PARTIAL_NAMES), group_id, 16)
+        answers = [pool.cache_partial_block(*args) for pool in self.pools]
+        assert answers == [PARTIAL_NAMES[quarters - 1]] * 2
+
     def touch(self, choices):
         """Touch what a lookup finds; null entries may stand in between."""
         naive, group_id = self.pools[0], choices.below(NUM_GROUPS)
-        wanted = [choices.below(NUM_NAMES) for _ in range(choices.below(4))]
+        wanted = [choices.below(PARTIAL_NAMES.stop) for _ in range(choices.below(4))]
         found = [naive.get_cached_block(name, [group_id]) for name in wanted]
         ids = list(dict.fromkeys(row[0] for row in found if row))
         note(f"touch {ids}")
@@ -116,7 +134,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert list(real.held_by_group) == naive.held_by_group
         assert real.get_num_free_blocks() == naive.get_num_free_blocks()
         assert real.get_usage() == naive.get_usage()
-        for name in range(NUM_NAMES):
+        for name in range(PARTIAL_NAMES.stop):
             for groups in ([0], [1], [0, 1], [1, 0]):
                 expected = naive.get_cached_block(name, groups)
                 assert real.get_cached_block(name, groups) == expected
@@ -125,7 +143,14 @@ class PoolMachine(RuleBasedStateMachine):
             log.clear()
 
 
-CALLS = ["take"] * 4 + ["register"] * 6 + ["free"] * 4 + ["touch"] * 3 + ["evict"]
+CALLS = (
+    ["take"] * 4
+    + ["register"] * 6
+    + ["register_partial"] * 3
+    + ["free"] * 4
+    + ["touch"] * 3
+    + ["evict"]
+)
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = machine_settings(100, 8)

@@ -28,7 +28,9 @@ def make_state(*, held=(), num_groups=2):
     manager = make_manager(managers, pool)
     manager.prefix_cache_stats = SimpleNamespace(queries=70, hits=30)
     requests = {"a": SimpleNamespace(num_computed_tokens=20)}
-    scheduler = SimpleNamespace(running=["a"], waiting=["b", "c"], requests=requests)
+    scheduler = SimpleNamespace(
+        running=["a"], waiting=["b"], skipped_waiting=["c"], requests=requests
+    )
     return scheduler, manager
 
 

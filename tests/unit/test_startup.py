@@ -29,10 +29,6 @@ def made(model=LLAMA, *, cache=None, **sections):
             "scheduler.max_num_batched_tokens: 8192: at least max_model_len (16384) "
             "without chunked prefill",
         ),
-        (
-            {"async_scheduling": True},
-            "scheduler.async_scheduling: True: false: asynchronous scheduling does not exist yet",
-        ),
     ],
 )
 def test_settings_that_the_engine_would_not_start_with_are_refused(scheduler, line):
@@ -74,6 +70,7 @@ def test_weights_and_kv_memory_that_do_not_fit_the_device_are_remarked_on():
         (LLAMA, {"mamba_block_size": 32}, "mamba_block_size"),
         (JAMBA, {"enable_prefix_caching": True, "mamba_cache_mode": "align",
                  "mamba_block_size": 160}, "mamba_block_size"),
+        (LLAMA, {"enable_prefix_caching": False, "kv_cache_metrics": True}, "kv_cache_metrics"),
     ],
 )  # fmt: skip
 def test_settings_without_effect_are_named(model, cache, key):

@@ -102,4 +102,13 @@ def run_like_tables(num_requests=400, num_steps=300):
         for t, f in zip(times, fill, strict=True)
     ]
     assert set(steps[0]) < set(STEP_COLUMNS)
-    return make_tables(requests, steps, waste, num_blocks=1001, kv_memory_bytes=memory)
+    return make_tables(
+        requests,
+        steps,
+        waste,
+        num_blocks=1001,
+        kv_memory_bytes=memory,
+        spec_decode_num_drafts=100,
+        spec_decode_num_draft_tokens=300,
+        spec_decode_num_accepted_tokens=150,
+    )

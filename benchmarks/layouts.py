@@ -10,6 +10,7 @@ from sim.layout.kv_cache_spec import (
     SlidingWindowSpec,
 )
 
+BUDGET, MAX_NUM_SEQS = 2048, 64  # tokens of a step, requests that run
 ATTENTION = {"num_kv_heads": 8, "head_size": 128, "dtype_bytes": 2}
 BLOCK_SIZE = {"full": 16, "swa3": 16, "gemma3": 16, "mamba": 64}
 # Small enough that blocks are evicted and requests preempted.

@@ -93,9 +93,7 @@ class ManagerLoop:
             request = self.running[place]
             place += 1
             computed = request.num_computed_tokens
-            count = self._split(
-                request, computed, min(request.num_tokens - computed, budget), 0
-            )
+            count = self._split(request, computed, min(request.num_tokens - computed, budget), 0)
             if count <= 0:
                 continue
             while (blocks := self.manager.allocate_slots(request, count)) is None:

@@ -73,7 +73,9 @@ class NativeSide:
         output = self.scheduler.schedule()
         self.schedule_s += process_time() - begin
         if record:
-            tables = [self.block_ids(self.manager.get_block_ids(r)) for r in output.num_scheduled_tokens]
+            tables = [
+                self.block_ids(self.manager.get_block_ids(r)) for r in output.num_scheduled_tokens
+            ]
             record((list(output.num_scheduled_tokens.items()), tables))
         begin = process_time()
         finished = self.scheduler.update_from_output(output)

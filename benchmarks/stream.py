@@ -1,4 +1,4 @@
-"""A stream of conversations with shared system prompts, made beforehand, the same for every engine."""
+"""Conversations with shared system prompts, made beforehand, the same for every engine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def conversations(num_sessions: int, seed: int = 1) -> list[tuple[int, Turn]]:
     0 to 40 steps of thought; three steps between conversations on average.
     """
     rng = np.random.default_rng(seed)
-    systems = [
-        Span(f"system.{i}", 0, int(rng.integers(200, 1501))) for i in range(_SYSTEM_PROMPTS)
-    ]
+    systems = [Span(f"system.{i}", 0, int(rng.integers(200, 1501))) for i in range(_SYSTEM_PROMPTS)]
     step, stream = 0, []
     for session in range(num_sessions):
         system = systems[rng.integers(_SYSTEM_PROMPTS)]

@@ -222,13 +222,12 @@ class Request:
     def prefix_ids_by(self, factor: int) -> Sequence[int]:
         """Identities at ``factor`` hash blocks each: no new identity, every factor-th one.
 
-        Cost: O(len / factor) at the first call of a factor, O(1) after.
+        A list, made at the first call: the compact array that waits in ``prefix_ids`` makes a new
+        integer at each access. Cost: O(len / factor) at the first call of a factor, O(1) after.
         """
-        if factor == 1:
-            return self.prefix_ids
         coarse = self._coarse.get(factor)
         if coarse is None:
-            coarse = self._coarse[factor] = self.prefix_ids[factor - 1 :: factor]
+            coarse = self._coarse[factor] = list(self.prefix_ids[factor - 1 :: factor])
         return coarse
 
 

@@ -148,7 +148,7 @@ class KVCacheManager:
     def _look_up(self, request: Request) -> _Lookup:
         max_length = request.num_tokens - 1
         rows, length = self.coordinator.find_longest_cache_hit(
-            request.prefix_ids, max_length, request.prefix_ids_by
+            request.prefix_ids_by(1), max_length, request.prefix_ids_by
         )
         self.block_pool.observer.looked_up(request, max_length, length)
         if not any(rows):

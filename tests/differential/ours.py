@@ -136,7 +136,7 @@ class OurManager(ManagerSide):
             [{i: n for i, n in g.num_cached_block.items() if n} for g in groups],
             stats_of(manager.prefix_cache_stats),
             coordinator.num_uncached_common_prefix_tokens,
-            manager.usage,
+            float(manager.usage),
             self.events(),
             [tuple(e) for e in self.metrics.drain_events()] if self.metrics else [],
         )

@@ -176,7 +176,7 @@ def looked_at(manager: Any, names: Names, earlier: Iterable[Any] = ()) -> tuple[
         [{i: n for i, n in g.num_cached_block.items() if n} for g in groups],
         stats_of(manager.prefix_cache_stats),
         getattr(coordinator, "num_uncached_common_prefix_tokens", 0),
-        manager.usage,
+        float(manager.usage),
         in_order(names.world, [event_of(e, names.by_external.__getitem__) for e in events]),
     )
 

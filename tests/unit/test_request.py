@@ -214,7 +214,7 @@ class TestRequestSpec:
 class TestRequest:
     def test_coarse_identities_are_every_kth(self):
         request = Request("r", 10, 2, prefix_ids=[10, 11, 12, 13, 14, 15, 16])
-        assert request.prefix_ids_by(1) is request.prefix_ids
+        assert request.prefix_ids_by(1) == [10, 11, 12, 13, 14, 15, 16]
         assert request.prefix_ids_by(2) == [11, 13, 15]
         assert request.prefix_ids_by(3) == [12, 15]
         assert request.prefix_ids_by(8) == []

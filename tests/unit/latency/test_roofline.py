@@ -67,6 +67,21 @@ def test_embedding_multiplies_nothing_and_the_head_once_per_request():
     assert step_time(StepWork(prefill=[(0, 8)], decode=[5, 7])) == 16600
 
 
+def test_each_draft_is_a_query_with_a_product_of_its_own_and_keys_are_read_once():
+    # Tokens 5 to 8 of one request and token 7 of another: 2 x 800 x 5 tokens, 5 heads of 2 x 100.
+    step_time = build(
+        RooflineParams(**NO_HOST),
+        make_model(embedding=200, head=100),
+        make_hardware(bandwidth=1e12),
+        make_layout(),
+    )
+    work = StepWork(prefill=[], decode=[7], verify=[(5, 4)])
+    assert step_time(work) == 8000 + 1000
+    assert (work.num_decode_tokens, work.num_decode_requests) == (5, 2)
+    # Pairs: 8 of the decode, 6 + 7 + 8 + 9 of the drafts; keys: 8, and 9 once.
+    assert visible(work, None) == (8 + 30, 8 + 9)
+
+
 def test_weights_are_read_as_the_family_stores_them_unless_told_otherwise():
     hardware, work = make_hardware(flops=1e15), StepWork(prefill=[], decode=[5])
     for told, stored, expected in [(None, 0.5, 500), (None, None, 2000), (1.5, 0.5, 1500)]:

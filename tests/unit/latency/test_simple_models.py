@@ -33,6 +33,14 @@ def test_affine_adds_each_cost_once_per_unit():
     assert step_time(work) == 1000 + 4000 + 70 + 300 + 160
 
 
+def test_affine_counts_each_draft_as_a_decode_and_the_context_once():
+    params = AffineParams(
+        step_us=0, prefill_token_us=0, decode_request_us=0.1, context_token_ns=1, kv_group_us=0
+    )
+    # 1 + 4 tokens x 100; contexts of 10 and 50.
+    assert build(params, *ARGUMENTS)(StepWork([], [10], [(50, 4)])) == 560
+
+
 def test_affine_rounds_once_per_step():
     params = AffineParams(
         step_us=0, prefill_token_us=0, decode_request_us=0, context_token_ns=0.4, kv_group_us=0

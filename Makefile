@@ -53,4 +53,4 @@ ci:
 	$(PYTHON) .ci/stages.py
 
 clean:
-	rm -rf $(VENV) build dist runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-oracle build dist runs .pytest_cache .ruff_cache .mypy_cache .hypothesis

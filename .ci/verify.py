@@ -19,13 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv-oracle"
 PYTHON = ENVIRONMENT / "bin" / "python"
 REQUIREMENTS = ROOT / "docs" / "vllm-requirements.txt"
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 INSTALLS = [
-    # arguments of pip install, in this order; of several ways the first that succeeds counts
-    (["torch==2.13.0+cpu"], ["torch==2.13.0", "--index-url", CPU_INDEX]),
-    (["--no-deps", "vllm==0.25.1"],),
-    (["--no-deps", "-r", str(REQUIREMENTS)],),
-    (["pytest>=8", "hypothesis>=6.100", "--editable", str(ROOT)],),
+    # arguments of pip install, in this order; torch's CPU build is enough (docs/vllm.md)
+    ["torch==2.13.0"],
+    ["--no-deps", "vllm==0.25.1"],
+    ["--no-deps", "-r", str(REQUIREMENTS)],
+    ["pytest>=8", "hypothesis>=6.100", "--editable", str(ROOT)],
 ]
 NUM_EXAMPLES = 60  # of Hypothesis, per level
 HASHED = ("sim/**/*.py", "tests/differential/**/*.py", "workloads/**/*.py")
@@ -69,9 +68,9 @@ def install() -> None:
         return
     print(f"making {ENVIRONMENT.name} with vLLM 0.25.1 for the CPU", flush=True)
     venv.create(ENVIRONMENT, with_pip=True)
-    for ways in INSTALLS:
-        if not any(pip_install(way) for way in ways):
-            sys.exit(f"pip could not install {' '.join(ways[-1])}")
+    for arguments in INSTALLS:
+        if not pip_install(arguments):
+            sys.exit(f"pip could not install {' '.join(arguments)}")
     done.write_text(wanted)
 
 

@@ -25,7 +25,7 @@ def scenario(model: str) -> Scenario:
         "cache": SCENARIOS[model],
         "scheduler": {"max_model_len": 32_768},
         "engine": {"check_every": 200},
-        "workload": {"name": "multi_turn", "params": {"num_requests": 40}},
+        "workload": {"name": "multi_turn", "params": {"num_requests": 20}},
     }
     return validated(Scenario, data)
 

@@ -191,7 +191,8 @@ class KVCacheManager:
         computed = request.num_computed_tokens
         if (
             computed + num_new_tokens + num_lookahead_tokens < request.quiet_until
-            and not num_encoder_tokens
+            and not (num_encoder_tokens or full_sequence_must_fit or reserved_blocks)
+            and (not self.watermark_blocks or request.status is RequestStatus.RUNNING)
         ):
             return self.empty_kv_cache_blocks
         hits = self.empty_kv_cache_blocks if new_computed_blocks is None else new_computed_blocks

@@ -9,7 +9,7 @@ from sim.errors import ConfigError
 VERSION = "0.25.1"
 RECIPE = """\
 python3 -m venv .venv-oracle
-.venv-oracle/bin/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
+.venv-oracle/bin/pip install torch==2.13.0
 .venv-oracle/bin/pip install --no-deps vllm==0.25.1
 .venv-oracle/bin/pip install --no-deps -r docs/vllm-requirements.txt
 .venv-oracle/bin/pip install -e .

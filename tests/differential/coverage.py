@@ -6,9 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tests.differential.compare import FORESEEN
+from tests.differential.compare import FORESEEN, is_nonsense
 from tests.differential.manager_play import Record
-from tests.differential.scheduler_side import SCHEDULER_SNAPSHOT, Step
+from tests.differential.scheduler_side import (
+    NEGATIVE_TOKENS,
+    SCHEDULER_SNAPSHOT,
+    TOO_MANY_ADAPTERS,
+    Step,
+)
 from tests.differential.specs import FULL_KINDS
 from tests.differential.world import World
 
@@ -166,6 +171,8 @@ FEATURES = [
     "scheduler: reserved blocks",
     "scheduler: encoder tokens",
     *(f"quirk {q} changes a decision" for q in ("Q1", "Q3", "Q4", "Q7", "Q8", "Q13")),
+    f"given up: the reference {NEGATIVE_TOKENS}",
+    f"given up: the reference {TOO_MANY_ADAPTERS}",
     "an error on both sides",
     *(f"error: {theirs} in {call}" for call, theirs in FORESEEN),
 ]
@@ -180,6 +187,9 @@ def count(world: World, records: list[Record], into: Counter[str]) -> None:
     into.update(_of_world(world))
     before: Record | None = None
     for record in records:
+        if is_nonsense(record):
+            into[f"given up: the reference {record.answer[1]}"] += 1
+            continue
         if record.seen is None:
             into["an error on both sides"] += 1
             into[f"error: {record.answer[1]} in {record.asked[0]}"] += 1

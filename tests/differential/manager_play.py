@@ -140,6 +140,7 @@ class ManagerPlay:
         self.ask("loaded", live.name, arrived)
         self.manager.cache_blocks(request, arrived)
         request.num_computed_tokens = min(arrived, request.num_tokens - 1)
+        self.side.set_status(request, "WAITING")  # until its next allocation succeeds
         self.loading.remove(live)
         self.running.append(live)
         return True
@@ -152,6 +153,7 @@ class ManagerPlay:
         accepted: int = 0,
         lookahead: int = 0,
         gate: int = 0,
+        reserved: int = 0,
     ) -> Any:
         """Allocate the next chunk of a running request, or its next token with drafts."""
         live = self._of(self.running, which)
@@ -167,10 +169,16 @@ class ManagerPlay:
         drafts = min(drafts, self._room(live)) if rest == 1 else 0
         num_new = max(1, rest // max(parts, 1)) + drafts
         settings: dict[str, Any] = {}
-        self._optional(settings, num_lookahead_tokens=lookahead, full_sequence_must_fit=bool(gate))
+        self._optional(
+            settings,
+            num_lookahead_tokens=lookahead,
+            full_sequence_must_fit=bool(gate),
+            reserved_blocks=reserved,
+        )
         self.ask("go on", live.name, computed, num_new, settings, drafts - min(accepted, drafts))
         new = self.side.allocate(request, num_new, None, **settings)
         if new is not None:
+            self.side.set_status(request, "RUNNING")
             accepted = min(accepted, drafts)
             self._append(live, accepted)
             request.num_computed_tokens = computed + num_new - (drafts - accepted)

@@ -56,7 +56,7 @@ def manager_world(draw: Draw) -> World:
 def draw_hash_blocks(draw: Draw, world: World) -> None:
     """Hash blocks may be smaller than they need be, if there are several groups."""
     size = gcd(*world.block_sizes)
-    if len(world.groups) > 1 and world.enable_caching and draw.chance(15):
+    if len(world.groups) > 1 and world.enable_caching and draw.chance(30):
         world.hash_block_size = draw.of([d for d in range(1, size + 1) if size % d == 0])
 
 
@@ -251,6 +251,7 @@ def go_on(draw: Draw, world: World) -> list[Any]:
         draw.below(drafts + 1),
         draw.of([0, 0, 0, 2]),
         int(draw.chance(5)),
+        draw.below(6) if draw.chance(5) else 0,
     ]
 
 
@@ -270,7 +271,7 @@ CALLS = [
     *[simple("new_step")] * 4,
     *[simple("free", 6)] * 3,
     *[simple("loaded", 4, 6)] * 2,
-    *[simple("partial", 6, 4, 4)] * 2,
+    *[simple("partial", 6, 4, 3)] * 3,
     simple("preempt", 6),
     simple("evict", 60),
     simple("evict", 60, 60, 60),

@@ -6,7 +6,7 @@ import sys
 from itertools import zip_longest
 from pathlib import Path
 
-from tests.differential.compare import Difference, check
+from tests.differential.compare import Difference, check, is_nonsense
 from tests.differential.play import our_play, their_play
 from tests.differential.world import World
 
@@ -17,6 +17,8 @@ def replay(world: World) -> bool:
     for number, (mine, other) in enumerate(both):
         told = other or mine
         print(f"{number}: {told.asked}\n     {told.answer}")
+        if is_nonsense(other):
+            return True
         try:
             check(number, mine, other)
         except Difference as difference:

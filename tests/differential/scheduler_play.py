@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.differential.manager_play import NOTHING, Record
-from tests.differential.scheduler_side import SchedulerSide
+from tests.differential.scheduler_side import Nonsense, SchedulerSide
 from tests.differential.world import Content, World, num_proposed
 
 
@@ -27,6 +27,9 @@ class SchedulerPlay:
             call: Callable[..., Any] = getattr(self, verb)
             try:
                 answer = call(*numbers)
+            except Nonsense as nonsense:
+                yield Record(self.asked, ("nonsense", str(nonsense)), None)
+                return
             except self.errors as error:
                 yield Record(self.asked, ("error", type(error).__name__, str(error)), None)
                 return

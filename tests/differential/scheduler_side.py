@@ -23,6 +23,14 @@ class Step:
     to_zero: list[int]
 
 
+NEGATIVE_TOKENS = "schedules a negative number of tokens"
+TOO_MANY_ADAPTERS = "stops: more adapters run than max_loras, for one was not in the step before"
+
+
+class Nonsense(Exception):
+    """The reference decided what no engine could carry out: the world ends without a verdict."""
+
+
 class SchedulerSide:
     """One Scheduler with its manager and requests."""
 

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.differential.ours import stats_of
-from tests.differential.scheduler_side import SchedulerSide, Step
+from tests.differential.scheduler_side import (
+    NEGATIVE_TOKENS,
+    TOO_MANY_ADAPTERS,
+    Nonsense,
+    SchedulerSide,
+    Step,
+)
 from tests.differential.theirs import RequestMaker, kv_cache_config, load, looked_at, set_retention
 from tests.differential.world import EAGLE_METHODS, Content, World, num_accepted
 
@@ -167,7 +173,7 @@ class TheirScheduler(SchedulerSide):
 
     # -- steps -----------------------------------------------------------------------------
     def schedule(self, throttle: bool) -> tuple[Any, Step]:
-        output = self.scheduler.schedule(throttle_prefills=throttle)
+        output = self._schedule(throttle)
         cached = output.scheduled_cached_reqs
         computed = {r.req_id: r.num_computed_tokens for r in output.scheduled_new_reqs}
         computed.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -192,6 +198,18 @@ class TheirScheduler(SchedulerSide):
         requests = self.scheduler.requests
         final = {i: not requests[i].is_prefill_chunk for i in numbers}
         return (output, final), step
+
+    def _schedule(self, throttle: bool) -> Any:
+        try:
+            output = self.scheduler.schedule(throttle_prefills=throttle)
+        except AssertionError:
+            adapters = {r.lora_request.lora_name for r in self.scheduler.running if r.lora_request}
+            if len(adapters) > self.world.max_loras > 0:
+                raise Nonsense(TOO_MANY_ADAPTERS) from None
+            raise
+        if any(n < 0 for n in output.num_scheduled_tokens.values()):
+            raise Nonsense(NEGATIVE_TOKENS)
+        return output
 
     def update(self, handle: Any) -> Any:
         output, final = handle

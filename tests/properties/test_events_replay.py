@@ -157,7 +157,7 @@ def test_the_file_of_a_whole_run_replays_to_its_last_index(
         "cache": {"kv_cache_memory_bytes": "400MiB"},
         "scheduler": {"max_model_len": 32_768},
         "engine": {"kv_events": file_format, "kv_events_hash": hashes},
-        "workload": {"name": "multi_turn", "params": {"num_requests": 40}},
+        "workload": {"name": "multi_turn", "params": {"num_requests": 20}},
     }
     result = simulation.simulate(validated(Scenario, data))
     assert f"kv_events.{file_format}" in result.save(tmp_path / "run", figures=False)

@@ -20,7 +20,7 @@ def scenario(seed=0, cache=None, **engine):
         "scheduler": {"max_model_len": 16_384},
         "engine": engine,
         "seed": seed,
-        "workload": {"name": "multi_turn", "params": {"num_requests": 60}},
+        "workload": {"name": "multi_turn", "params": {"num_requests": 24}},
     }
     return validated(Scenario, data)
 

@@ -15,7 +15,7 @@ STAGES = [
     # name, budget in seconds, command
     ("test", 180, ["make", "test"]),
     ("wheel", 120, [sys.executable, ".ci/wheel.py"]),
-    ("verify", 540, [sys.executable, ".ci/verify.py", "--seconds", "300", "--seed-from-tree"]),
+    ("verify", 600, [sys.executable, ".ci/verify.py", "--seconds", "300", "--seed-from-tree"]),
     ("slow", 500, ["make", "slow"]),
 ]
 

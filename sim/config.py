@@ -31,7 +31,7 @@ def _compat(value: Any) -> Any:
         fixes_of(value)
     except ConfigError as error:
         problem = error.problems[0]
-        other = f"; {problem.value} is not" if problem.value != value else ""
+        other = f"; {problem.value or 'an empty name'} is not" if problem.value != value else ""
         raise ValueError(problem.allowed + other) from None
     return value
 

@@ -100,7 +100,8 @@ class EngineCore:
         self._max_in_flight = 2 if scheduler.async_scheduling else 1
         self._num_preemptions = 0  # those that a recorded step has told about
         self._num_changes = 0  # requests that came or went
-        self._hopeless: tuple[Request, int, int] | None = None
+        self._hopeless: set[Request] = set()  # had the whole pool in vain, in this state:
+        self._hopeless_state = (-1, -1)
         self._stuck_since = -1  # changes so far when nothing could go on any more
 
     # -- requests come and go ----------------------------------------------------------------
@@ -257,16 +258,14 @@ class EngineCore:
         """Deal with a request that failed although it had the whole pool to itself.
 
         It is given up, or, if it may wait for ever, tried again; it is hopeless when it fails a
-        second time at the same token and nothing has ended or arrived in between. So it is, too,
+        second time and no request has ended, arrived or got a token in between. So it is, too,
         while its own outputs are to come: they may end it.
         """
         if self.manager.block_pool.get_num_free_blocks() < self._num_usable_blocks:
             return not self._in_flight
-        if self._in_flight or not self.reject_unschedulable:
-            again = (request, request.num_tokens, self._num_changes)
-            before, self._hopeless = self._hopeless, again
-            if before != again:
-                return not self._in_flight
+        may_go_on = self._in_flight or not self.reject_unschedulable
+        if may_go_on and not self._has_failed_before(request):
+            return not self._in_flight
         if not self.reject_unschedulable:
             self._stuck_since = self._num_changes
             return False
@@ -275,6 +274,21 @@ class EngineCore:
         self._end(request, "rejected", now_ns, reason)
         given_up.append(request)
         return True
+
+    def _has_failed_before(self, request: Request) -> bool:
+        """Note that a request failed; return whether it did so before, in the same state.
+
+        All that failed are kept: two may take turns for ever, for instance with one adapter each.
+        Cost: O(requests); few runs ever ask.
+        """
+        known = sum(r.num_tokens for r in self.scheduler.requests.values())
+        state = (self._num_changes, known)
+        if state != self._hopeless_state:
+            self._hopeless_state, self._hopeless = state, set()
+        if request in self._hopeless:
+            return True
+        self._hopeless.add(request)
+        return False
 
     def _batch(self, output: SchedulerOutput, now_ns: int) -> _Batch:
         """Return the batch with its times: it begins when the one before it ends."""
@@ -323,8 +337,10 @@ class EngineCore:
         pool = self.manager.block_pool
         free, usable = pool.get_num_free_blocks(), self._num_usable_blocks
         state = f"{request.status.name.lower()} with {request.num_tokens:,} tokens"
-        if self._hopeless is not None and self._hopeless[0] is request:
+        if request in self._hopeless:
             return f"{state}: it does not fit the whole pool of {usable:,} blocks"
+        if request.status is RequestStatus.RUNNING:
+            return f"{state}: no step can take any of them"
         scheduler = self.scheduler
         queue = scheduler.policy.next_queue(scheduler.waiting, scheduler.skipped_waiting)
         first = next(iter(queue), request)

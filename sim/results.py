@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Of ``summary.json``; rises when a name in it changes."""
-SEMANTICS_VERSION = 1
+SEMANTICS_VERSION = 2
 """Rises with every changelog line marked "numbers change"."""
 
 _RECORDED = {"lookups": LOOKUP_COLUMNS, "reasons": REASON_COLUMNS}

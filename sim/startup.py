@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sim.config import Scenario, SchedulerConfig, Speculative
+from sim.config import (
+    AcceptancePlugin,
+    CacheConfig,
+    EngineConfig,
+    Scenario,
+    SchedulerConfig,
+    Speculative,
+)
 from sim.errors import ConfigError, Problem
 from sim.layout.block_size import check_align
 from sim.layout.kv_cache_spec import CrossAttentionSpec, KVCacheSpec, MemoryLimits
+from sim.speculation import ACCEPTANCE_MODELS
 from sim.units import cdiv, format_bytes
 
 if TYPE_CHECKING:
@@ -171,4 +179,34 @@ def _without_effect(scenario: Scenario, model: ModelConfig, layout: Layout) -> l
     ):
         if is_set and not is_cached:
             reasons.append((key, "prefix caching is off"))
+    reasons += [*_without_events_or_metrics(scenario), *_without_drafts(scenario.speculative)]
     return [f"{key} has no effect: {reason}" for key, reason in reasons]
+
+
+def _without_events_or_metrics(scenario: Scenario) -> list[tuple[str, str]]:
+    engine, cache, as_is = scenario.engine, scenario.cache, EngineConfig()
+    reasons = []
+    if engine.kv_events_hash != as_is.kv_events_hash and engine.kv_events is None:
+        reasons.append(("kv_events_hash", "kv_events is not set"))
+    if engine.kv_events_hash_seed != as_is.kv_events_hash_seed:
+        if engine.kv_events is None:
+            reasons.append(("kv_events_hash_seed", "kv_events is not set"))
+        elif engine.kv_events_hash == "prefix_id":
+            reasons.append(("kv_events_hash_seed", "kv_events_hash is prefix_id"))
+    sample = CacheConfig().kv_cache_metrics_sample
+    if cache.kv_cache_metrics_sample != sample and not cache.kv_cache_metrics:
+        reasons.append(("kv_cache_metrics_sample", "kv_cache_metrics is off"))
+    return reasons
+
+
+def _without_drafts(speculative: Speculative) -> list[tuple[str, str]]:
+    if speculative.num_speculative_tokens:
+        return []
+    keys = ("num_speculative_layers", "draft_num_kv_heads", "draft_head_size", "draft_window")
+    given = [key for key in keys if getattr(speculative, key) is not None]
+    acceptance, as_is = speculative.acceptance, AcceptancePlugin()
+    # A resolved scenario has the parameters written out, which is no wish of anybody's.
+    params = ACCEPTANCE_MODELS[acceptance.name].params
+    if acceptance.name != as_is.name or params(**acceptance.params) != params():
+        given.append("acceptance")
+    return [(key, "num_speculative_tokens is 0") for key in given]

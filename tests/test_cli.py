@@ -51,7 +51,10 @@ def process(*arguments: str, **settings) -> subprocess.Popen:
 
 # -- errors ---------------------------------------------------------------------------------
 WRONG = {
-    "": ["kvsim: no command: known: layout, groupings, run, list, export, examples, plot"],
+    "": [
+        "kvsim: no command: known: layout, groupings, run, list, explain, export, examples, "
+        "plot, verify"
+    ],
     "layuot": ["kvsim: layuot: known: layout,", "did you mean layout?"],
     "--versoin": ["kvsim: --versoin: an option of kvsim", "did you mean --version?"],
     "layout": ["MODEL: missing: a value is needed"],
@@ -84,7 +87,7 @@ WRONG = {
     "run --model m --trace t --workload shared_prefix": ["--trace:", "only with the workload moon"],
     "run --model m --trace-block-size 16": ["--trace-block-size:", "only with the workload moonca"],
     "run --model m --max-requests 3": ["--max-requests:", "multi_turn: only with the workload moo"],
-    "list models --params": ["--params: with models: only with workloads and latency"],
+    "list models --params": ["--params: with models: only with workloads, latency, acceptance"],
     "export none": ["RUN: none: a folder that holds a complete result"],
     "plot none": ["RUN: none: a folder that holds a complete result"],
     "export .": ["RUN: .: not a folder with a result"],

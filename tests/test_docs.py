@@ -18,12 +18,16 @@ import workloads
 from sim.cli import main, options
 from sim.cli.listing import KINDS, default_text
 from sim.cli.parameters import parameters
+from sim.cli.program import app
+from sim.compat import QUIRKS
 from sim.config import Scenario
 from sim.latency import LATENCY_MODELS
 from sim.metrics import METRICS
 from sim.metrics.symbols import SYMBOLS
+from sim.results import SEMANTICS_VERSION
 from sim.scenario_file import parse_yaml, scenario_from
 from sim.simulation import assemble
+from sim.speculation import ACCEPTANCE_MODELS
 from workloads.lengths import Lengths
 
 ROOT = Path(__file__).parents[1]
@@ -91,8 +95,20 @@ def test_every_kind_of_list_and_every_exit_code_is_documented() -> None:
     assert all(f"| {code} |" in text for code in (0, 1, 2, 130, 141))
 
 
+def test_every_command_is_documented() -> None:
+    headings = re.findall(r"^## kvsim (\w+)", text_of("docs/cli.md"), re.MULTILINE)
+    assert set(headings) == {command.name for command in app.registered_commands} - {"groupings"}
+    assert "kvsim groupings" in text_of("docs/groupings.md")
+
+
+def test_semantics_rise_with_each_change_of_numbers() -> None:
+    changes = re.findall(r"^- \*\*numbers change\*\*", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert SEMANTICS_VERSION == 1 + len(changes) > 1
+
+
 # -- scenario.md ------------------------------------------------------------------------------
 SCENARIO = text_of("docs/scenario.md")
+SECTIONS = ["cache", "scheduler", "speculative", "engine"]
 
 
 def rows_of(section: str) -> dict[str, str]:
@@ -101,16 +117,19 @@ def rows_of(section: str) -> dict[str, str]:
     return {m[1]: m[0] for m in re.finditer(r"^\| `(\w+)` \|.*$", part, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("section", ["Top level", "cache", "scheduler", "engine"])
+@pytest.mark.parametrize("section", ["Top level", *SECTIONS])
 def test_scenario_document_names_every_field_and_no_other(section: str) -> None:
     model = Scenario if section == "Top level" else type(Scenario.model_fields[section].default)
-    assert list(rows_of(section)) == list(model.model_fields)
+    shown = [name for name in rows_of(section) if name not in ACCEPTANCE_MODELS]
+    assert shown == list(model.model_fields)
 
 
-@pytest.mark.parametrize("section", ["cache", "scheduler", "engine"])
+@pytest.mark.parametrize("section", SECTIONS)
 def test_defaults_in_the_scenario_document_are_those_of_the_code(section: str) -> None:
     default = Scenario.model_fields[section].default
     for key, row in rows_of(section).items():
+        if key == "acceptance" or key in ACCEPTANCE_MODELS:
+            continue
         cells = [cell.strip().strip("`") for cell in row.strip("|").split("|")]
         shown = cells[2]
         value = getattr(default, key)
@@ -118,10 +137,16 @@ def test_defaults_in_the_scenario_document_are_those_of_the_code(section: str) -
 
 
 @pytest.mark.parametrize(
-    "table", [LATENCY_MODELS, workloads.WORKLOADS], ids=["latency", "workload"]
+    ("section", "table"),
+    [
+        ("latency and workload", LATENCY_MODELS),
+        ("latency and workload", workloads.WORKLOADS),
+        ("speculative", ACCEPTANCE_MODELS),
+    ],
+    ids=["latency", "workload", "acceptance"],
 )
-def test_scenario_document_names_every_parameter_of_a_plug_in(table) -> None:
-    rows = rows_of("latency and workload")
+def test_scenario_document_names_every_parameter_of_a_plug_in(section, table) -> None:
+    rows = rows_of(section)
     for name, entry in table.items():
         for parameter, field in entry.params.model_fields.items():
             assert f"`{parameter}`" in rows[name]
@@ -130,6 +155,15 @@ def test_scenario_document_names_every_parameter_of_a_plug_in(table) -> None:
                 assert f"`{parameter}` ({shown})" in rows[name].replace("(`", "(").replace(
                     "`)", ")"
                 )
+
+
+def test_default_model_of_acceptance_is_the_documented_one() -> None:
+    default = Scenario.model_fields["speculative"].default.acceptance
+    assert f"`{{name: {default.name}}}`" in rows_of("speculative")["acceptance"]
+
+
+def test_scenario_document_names_every_defect() -> None:
+    assert list(rows_of("compat")) == list(QUIRKS)
 
 
 TABLE_ROW = re.compile(r"^\| `(\w+)` \|(.*)\|$", re.MULTILINE)

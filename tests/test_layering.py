@@ -65,7 +65,7 @@ ALLOWED = {
     "sim.records": {*BASE, "sim.tables", "sim.metrics", "sim.request", "sim.latency.work"},
     "sim.plots": {*BASE, "sim.tables", "sim.metrics", "sim.result_folder"},
     "sim.provenance": set(),
-    "sim.startup": {*BASE, *SPECS, "sim.config", "sim.layout"},
+    "sim.startup": {*BASE, *SPECS, "sim.config", "sim.layout", "sim.speculation"},
     "sim.result_folder": set(),
     "sim.results": {*BASE, "sim.config", "sim.scenario_file", "sim.tables", "sim.metrics",
                     "sim.result_folder", "sim.plots", "sim.reasons"},

@@ -70,7 +70,7 @@ def _show_params(kind: str, as_json: bool) -> None:
 
     classes = KINDS[kind].params
     if classes is None:
-        known = " and ".join(name for name, entry in KINDS.items() if entry.params)
+        known = ", ".join(name for name, entry in KINDS.items() if entry.params)
         raise ConfigError.one("--params", f"with {kind}", f"only with {known}")
     tables = {name: list(parameters(entry)) for name, entry in classes().items()}
     if as_json:
@@ -204,8 +204,6 @@ KINDS: dict[str, Kind] = {
     "scenarios": Kind("scenarios that come along, for run", _scenarios),
     "hardware": Kind("GPUs (--hardware)", _hardware),
     "latency": Kind("step-time models (--latency)", _latency, _latency_params),
-    "acceptance": Kind(
-        "models of accepted drafts (--acceptance)", _acceptance, _acceptance_params
-    ),
+    "acceptance": Kind("models of accepted drafts (--acceptance)", _acceptance, _acceptance_params),
     "metrics": Kind("numbers of a run: unit and formula", _metrics, legend=_symbols),
 }

@@ -151,7 +151,7 @@ SCHEDULER = (
         "on",
         "switch",
     ),
-    Option("scheduler.max_loras", "ADAPTERS", "Most adapters in one step; 0: no adapters", "0"),
+    Option("scheduler.max_loras", "ADAPTERS", "Most adapters in one step; 0: no limit", "0"),
     Option(
         "scheduler.unschedulable",
         "reject|wait",

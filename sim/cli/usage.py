@@ -75,4 +75,5 @@ def _value(parameter: Any, message: str, missing: bool) -> ConfigError:
     name = (parameter.metavar or parameter.name.upper()) if is_argument else parameter.opts[0]
     if missing:
         return ConfigError.one(name, "missing", "a value is needed")
-    return ConfigError.one(name, "given", message.rpartition(": ")[2].rstrip("."))
+    allowed = message.rpartition(": ")[2].rstrip(".").removeprefix("Input should be ")
+    return ConfigError.one(name, "given", allowed)

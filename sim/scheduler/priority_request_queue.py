@@ -9,11 +9,13 @@ from sim.request import Request
 
 _Entry = tuple[tuple[int, int, str], int, Request]
 
+_MOST_REMOVED = 64
+
 
 class PriorityRequestQueue:
     """Smallest (priority, arrival, id) first; nobody is put before others.
 
-    Removed requests stay in the heap, unreachable, until they come to its head.
+    Removed requests stay in the heap, unreachable, until they come to its head or are too many.
 
     Source: spec/manager.md 6.2. Cost: O(log n) each.
     """
@@ -58,6 +60,8 @@ class PriorityRequestQueue:
         """Remove requests wherever they stand; those that are not here are ignored."""
         for request in requests:
             self._entries.pop(request.request_id, None)
+        if len(self._heap) > 2 * len(self._entries) + _MOST_REMOVED:
+            self._heap = sorted(self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -78,7 +78,7 @@ class Scheduler:
     policy : a name of SCHEDULING_POLICIES
     async_scheduling : steps are scheduled before the outputs of the one before are known
     num_spec_tokens : drafts of a request and step; num_lookahead_tokens : slots for the next ones
-    max_loras : most adapters in one step; 0 where there are none
+    max_loras : most adapters in one step; 0: no limit
     num_sampled : asked for each verified request: (request, drafts) -> tokens, 1 to drafts + 1
     fixes : defects of the reference that are mended (Q7 here)
 

@@ -14,7 +14,8 @@ def uniform(seed: int, request_id: str, position: int) -> float:
     53 bits of a hash: no order of calls, no stream that a policy could shift.
     """
     text = f"{seed}\0{request_id}\0{position}".encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / 2**64
+    # All 64 bits could be rounded up to 1, and then a rate of 1 would reject.
+    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 11) / 2**53
 
 
 def num_sampled(rates: Sequence[float], seed: int) -> Callable[[Request, int], int]:

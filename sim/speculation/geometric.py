@@ -13,7 +13,8 @@ from sim.speculation.acceptance_model import AcceptanceModel
 class GeometricParams(Strict):
     """One number for all drafts.
 
-    rate : probability that a draft is accepted when those before it are; 0.7 is an assumption of a
+    rate : ratio
+        probability that a draft is accepted when those before it are; 0.7 is an assumption of a
         plausible size, not measured
     """
 

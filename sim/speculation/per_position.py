@@ -17,8 +17,9 @@ _KEY = "speculative.acceptance.params.rates"
 class PerPositionParams(Strict):
     """Rates by place.
 
-    rates : of all verified drafts, the share in which the first, the first two, ... were accepted;
-        what vLLM's log calls per-position acceptance rate; needed
+    rates : ratios
+        share of verifications in which the first, the first two, ... drafts were accepted: what
+        vLLM's log calls per-position acceptance rate
     """
 
     rates: list[Annotated[float, Field(ge=0, le=1)]]

@@ -9,6 +9,8 @@ from tests.differential.manager_play import NOTHING, Record
 from tests.differential.scheduler_side import Nonsense, SchedulerSide
 from tests.differential.world import Content, World, num_proposed
 
+MAX_IDLE = 2  # empty steps in a row, after which only something new makes a difference
+
 
 class SchedulerPlay:
     """The engine's part: arrivals, steps, outputs that may come late, aborts and resets."""
@@ -17,6 +19,7 @@ class SchedulerPlay:
         self.world, self.content, self.side, self.errors = world, content, side, errors
         self.unborn = list(range(len(world.requests)))[::-1]
         self.in_flight: list[Any] = []
+        self.num_idle = 0
         self.parked: list[list[int]] = []  # nothing defers frees without a connector
         self.ready: set[str] = set()
         self.asked: tuple[Any, ...] = ()
@@ -24,6 +27,8 @@ class SchedulerPlay:
     def records(self) -> Iterator[Record]:
         """Play all operations; those that need what is not there are left out."""
         for verb, *numbers in self.world.ops:
+            if verb not in ("schedule", "update"):
+                self.num_idle = 0
             call: Callable[..., Any] = getattr(self, verb)
             try:
                 answer = call(*numbers)
@@ -49,8 +54,11 @@ class SchedulerPlay:
         """Decide a step; asynchronous scheduling may have two in flight."""
         if len(self.in_flight) > self.world.asynchronous:
             return self.update()
+        if self.num_idle >= MAX_IDLE:
+            return NOTHING
         self.asked = ("schedule", throttle, len(self.in_flight))
         handle, step = self.side.schedule(bool(throttle))
+        self.num_idle = 0 if step.scheduled or self.in_flight else self.num_idle + 1
         if step.scheduled or not self.world.asynchronous:
             self.in_flight.append(handle)
         return step

@@ -41,8 +41,8 @@ def test_a_collision_is_a_wrong_hit_that_the_recount_of_the_pool_cannot_see():
     # The first blocks differ, so the lookup ends before it meets the colliding second one ...
     assert manager.get_computed_blocks(other) == (([],), 0)
     # ... but a collision in the first block is a hit on somebody else's content.
-    other.prefix_ids[0] = one.prefix_ids[0]
-    assert manager.get_computed_blocks(other) == (([1, 2],), 8)
+    worse = Request("worse", 13, 1, [one.prefix_ids[0], *other.prefix_ids[1:]])
+    assert manager.get_computed_blocks(worse) == (([1, 2],), 8)
     check_integrity(manager)
 
 

@@ -34,6 +34,7 @@ def test_names(value, names):
     [
         ("fixd", "compat: fixd: known: fixed, vllm-0.25.1, Q1, Q2, Q3, Q4, Q7, Q8, Q13"),
         ({"fix": ["Q5"]}, "Q5 is not"),
+        ("Q1,", "an empty name is not"),
         ({"fix": "Q1"}, "compat: {'fix': 'Q1'}: vllm-0.25.1, fixed, or fix: with a list of Q1"),
         ({"fx": []}, "or fix: with a list of Q1"),
         (7, "or fix: with a list of Q1"),

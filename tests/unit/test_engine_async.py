@@ -20,11 +20,13 @@ STEP_NS = 10
 class World:
     """An asynchronous engine on a small pool; every step takes ten nanoseconds."""
 
-    def __init__(self, *, num_blocks=100, specs=(), budget=64, reject=True, gate=True, **settings):
+    def __init__(self, *, num_blocks=100, specs=(), budget=64, reject=True, gate=True,
+        length=1000, threshold=0, **settings,
+    ):  # fmt: skip
         self.diary, self.times = Diary(), []
         config = make_kv_cache_config(specs or [full(BLOCK)], num_blocks=num_blocks)
-        self.manager = KVCacheManager(config, 1000, BLOCK, BLOCK, max_num_batched_tokens=budget)
-        limits = SchedulerLimits(budget, 8, 1000, scheduler_reserve_full_isl=gate)
+        self.manager = KVCacheManager(config, length, BLOCK, BLOCK, max_num_batched_tokens=budget)
+        limits = SchedulerLimits(budget, 8, length, threshold, scheduler_reserve_full_isl=gate)
         self.scheduler = Scheduler(self.manager, limits, **{"async_scheduling": True, **settings})
         self.core = EngineCore(
             self.scheduler,
@@ -37,10 +39,8 @@ class World:
         self.engine = Engine(self.core, PrefixIds(BLOCK).of)
         self.env = self.engine.env
 
-    def submit(self, name, *, prompt=8, output=1, max_tokens=None):
-        spec = RequestSpec(
-            name, (Span(name, 0, prompt),), Span(f"{name}.out", 0, output), max_tokens=max_tokens
-        )
+    def submit(self, name, *, prompt=8, output=1, **fields):
+        spec = RequestSpec(name, (Span(name, 0, prompt),), Span(f"{name}.out", 0, output), **fields)
         return self.engine.submit(spec)
 
     def later(self, at, action):
@@ -193,6 +193,32 @@ def test_a_chunk_that_outgrows_the_pool_ends_the_run_and_not_the_time(reject):
         assert small.done.value.status == "finished"
     else:
         assert world.core.give_up_all()[0].request_id == "big"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_hopeless_requests_that_take_turns_end_the_run(is_async):
+    # Nine blocks of four hold 36 tokens. One adapter at a time: when a fails, b is next, and so on.
+    world = World(
+        num_blocks=10, reject=False, gate=False, threshold=8, max_loras=1, async_scheduling=is_async
+    )
+    for name in "ab":
+        world.submit(name, prompt=50, lora_name=name)
+    world.run()
+    left = world.core.give_up_all()
+    assert [r.reason for r in left] == [
+        "preempted with 50 tokens: it does not fit the whole pool of 9 blocks"
+    ] * 2
+
+
+def test_a_running_request_that_no_step_takes_is_not_said_to_lack_blocks():
+    # As vLLM 0.25.1: a reset with drafts in flight discards an output per draft, and the request
+    # waits for outputs that were thrown away.
+    world = World(length=24, num_spec_tokens=3, num_sampled=lambda request, num_drafts: 1)
+    world.submit("a", prompt=8, output=9)
+    world.later(15, lambda: world.scheduler.reset_prefix_cache(reset_running_requests=True))
+    world.run()
+    (left,) = world.core.give_up_all()
+    assert left.reason == "running with 9 tokens: no step can take any of them"
 
 
 def test_drafts_are_proposed_after_a_synchronous_step():

@@ -238,4 +238,6 @@ class TestRequest:
             "FINISHED_LENGTH_CAPPED",
             "FINISHED_ABORTED",
             "FINISHED_IGNORED",
+            "FINISHED_ERROR",
+            "FINISHED_REPETITION",
         }

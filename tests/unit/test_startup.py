@@ -80,6 +80,35 @@ def test_settings_without_effect_are_named(model, cache, key):
     assert [note.split(" has no effect: ")[0] for note in notes] == [key]
 
 
+@pytest.mark.parametrize(
+    ("sections", "note"),
+    [
+        ({"engine": {"kv_events_hash": "sha256_cbor"}}, "kv_events_hash: kv_events is not set"),
+        ({"engine": {"kv_events_hash_seed": "5"}}, "kv_events_hash_seed: kv_events is not set"),
+        ({"engine": {"kv_events": "jsonl", "kv_events_hash_seed": "5"}},
+         "kv_events_hash_seed: kv_events_hash is prefix_id"),
+        ({"cache": {"kv_cache_metrics_sample": 0.5}},
+         "kv_cache_metrics_sample: kv_cache_metrics is off"),
+        ({"speculative": {"draft_window": 64}}, "draft_window: num_speculative_tokens is 0"),
+        ({"speculative": {"acceptance": {"params": {"rate": 0.5}}}},
+         "acceptance: num_speculative_tokens is 0"),
+        ({"speculative": {"acceptance": {"name": "per_position", "params": {"rates": [0.5]}}}},
+         "acceptance: num_speculative_tokens is 0"),
+    ],
+)  # fmt: skip
+def test_parts_of_what_is_off_are_named(sections, note):
+    assert made(hardware="b200-180gb", **sections).notes == (
+        note.replace(": ", " has no effect: "),
+    )
+
+
+def test_a_resolved_scenario_is_remarked_on_no_more_than_what_it_was_made_from():
+    from sim.simulation import assemble
+
+    first = made(hardware="b200-180gb")
+    assert assemble(first.scenario).notes == first.notes == ()
+
+
 def test_one_model_has_one_name_and_its_file_is_part_of_the_run_id():
     from sim.simulation import identify
 

@@ -171,15 +171,15 @@ def test_the_profile_s_defaults_are_the_scenario_s():
     assert CacheConfig().grouping == profile.default_grouping
 
 
-def test_a_simulation_refuses_the_mode_that_can_only_be_planned():
+def test_a_simulation_takes_the_mode_all():
     cache = {"enable_prefix_caching": True, "mamba_cache_mode": "all"}
-    with pytest.raises(ConfigError, match=r"cache\.mamba_cache_mode: all: none or align"):
-        assemble(Scenario(model=JAMBA, cache=cache))
+    assert assemble(Scenario(model=JAMBA, cache=cache)).layout.mamba_cache_mode == "all"
 
 
-def test_a_simulation_refuses_kinds_that_no_manager_serves():
-    with pytest.raises(ConfigError, match="attention kind: MLAAttentionSpec"):
-        assemble(Scenario(model="deepseek-ai--DeepSeek-V3"))
+def test_a_simulation_takes_latent_attention():
+    layout = assemble(Scenario(model="deepseek-ai--DeepSeek-V3")).layout
+    (group,) = layout.kv_cache_config.kv_cache_groups
+    assert type(group.kv_cache_spec).__name__ == "MLAAttentionSpec"
 
 
 def test_the_longest_length_of_a_model_that_names_none_is_the_user_s():

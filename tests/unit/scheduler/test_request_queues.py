@@ -64,6 +64,17 @@ def test_removed_requests_are_gone_and_their_ids_may_come_back(policy):
     assert not queue
 
 
+def test_removed_requests_do_not_pile_up_behind_one_that_waits():
+    waits = request("first", -1)
+    queue = filled("priority", [waits])
+    for number in range(1000):
+        away = request(f"away{number}", 1)
+        queue.add_request(away)
+        queue.remove_requests([away])
+    assert len(queue._heap) < 100
+    assert queue.pop_request() is waits
+
+
 def test_victims():
     running = [request("a", 1, 1), request("b", 2, 5), request("c", 2, 5), request("d", 2, 4)]
     assert SCHEDULING_POLICIES["fcfs"].victim(running) == 3

@@ -54,6 +54,16 @@ def test_as_many_are_accepted_as_rates_lie_above_the_draw():
         assert num_sampled((0.9, 0.5, 0.2), 3)(request_at(position), 3) == expected
 
 
+def test_the_largest_draw_is_below_one(monkeypatch):
+    class AllOnes:
+        def digest(self):
+            return b"\xff" * 8
+
+    monkeypatch.setattr("sim.speculation.acceptance.blake2b", lambda *_, **__: AllOnes())
+    # 64 ones divided by 2**64 would be rounded to 1.
+    assert uniform(0, "r", 0) == 1 - 2**-53
+
+
 def test_fewer_drafts_are_cut_off_and_placeholders_rejected():
     always = num_sampled((1.0, 1.0, 1.0), 0)
     request = request_at(0)

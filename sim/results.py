@@ -26,6 +26,8 @@ from sim.tables import (
     PARTS,
     REASON_COLUMNS,
     REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    WASTE_COLUMNS,
     read_parquet,
     write_parquet,
 )
@@ -231,8 +233,8 @@ class RunResult:
         text = read_text(folder / "scenario.yaml")
         tables = RunTables(
             requests=read_parquet(folder / "requests.parquet", REQUEST_COLUMNS),
-            steps=read_parquet(folder / "steps.parquet"),
-            waste=read_parquet(folder / "waste.parquet"),
+            steps=read_parquet(folder / "steps.parquet", dict.fromkeys(STEP_COLUMNS, "int64")),
+            waste=read_parquet(folder / "waste.parquet", dict.fromkeys(WASTE_COLUMNS, "int64")),
             **{
                 name: read_parquet(folder / f"{name}.parquet", kinds)
                 for name, kinds in _RECORDED.items()

@@ -142,12 +142,18 @@ def _plain(pa: Any, field: Any) -> Any:
 
 
 def read_parquet(path: Path, kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Read a table that ``write_parquet`` wrote; columns not in ``kinds`` are int64."""
+    """Read a table that ``write_parquet`` wrote; columns not in ``kinds`` are int64.
+
+    Raises ValueError if a column of ``kinds`` is not there.
+    """
     import pandas as pd
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
     kinds = kinds or {}
+    missing = [name for name in kinds if name not in table.column_names]
+    if missing:
+        raise ValueError(f"{path.name} has no column {missing[0]}")
     columns = {
         name: pd.array(table.column(name).to_pylist(), dtype=kinds.get(name, "int64"))
         for name in table.column_names

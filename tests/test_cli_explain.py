@@ -159,6 +159,15 @@ def test_a_run_without_reasons_is_run_again(capsys, small) -> None:
     assert call(capsys, "explain", "plain", "--quiet")[2] == ""
 
 
+def test_a_run_of_vllms_manager_is_explained_by_ours(capsys, small) -> None:
+    call(capsys, *SMALL, "--out", "theirs")
+    path = Path("theirs/scenario.yaml")
+    path.write_text(path.read_text().replace("manager: native", "manager: vllm"))
+    assert RunResult.load("theirs").scenario.engine.manager == "vllm"
+    explained = call(capsys, "explain", "theirs", "s0.0", "--quiet")
+    assert explained == call(capsys, "explain", "small", "s0.0", "--quiet")
+
+
 def test_an_unknown_request_is_an_error_with_the_nearest_id(capsys, small) -> None:
     code, out, err = call(capsys, "explain", "small", "s0.00")
     assert (code, out) == (2, "")

@@ -69,7 +69,8 @@ def _simulate(result: RunResult, quiet: bool) -> RunResult:
     from sim.simulation import simulate
 
     scenario = result.scenario
-    engine = scenario.engine.model_copy(update={"reasons": True})
+    # vLLM's manager tells no observer; ours decides the same, and does not need vLLM.
+    engine = scenario.engine.model_copy(update={"reasons": True, "manager": "native"})
     scenario = scenario.model_copy(update={"engine": engine})
     if quiet:
         return simulate(scenario, progress=NullProgress())

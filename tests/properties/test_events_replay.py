@@ -167,8 +167,8 @@ def test_the_file_of_a_whole_run_replays_to_its_last_index(
     for batch in read_kv_events(tmp_path / "run" / f"kv_events.{file_format}"):
         times.append(batch.ts)
         replay(batch.events, index)
-    # Something is decided only when a step starts or ends. At one instant outputs are applied, which
-    # registers what they complete, and then one step is scheduled, or two after an idle time.
+    # Something is decided only when a step starts or ends. At one instant outputs are applied, and
+    # what they complete is registered; then one step is scheduled, or two after an idle time.
     steps = result.steps
     instants = {*(steps["start_ns"] / 1e9), *(steps["end_ns"] / 1e9)}
     assert times == sorted(times) and set(times) <= instants

@@ -193,6 +193,17 @@ def test_a_damaged_result_is_an_error_and_no_traceback(tmp_path, damage):
         RunResult.load(folder)
 
 
+@pytest.mark.parametrize("table", ["requests", "steps", "waste"])
+def test_a_table_of_another_version_is_an_error_that_names_the_column(tmp_path, table):
+    make_result().save(tmp_path / "run", figures=False)
+    path = tmp_path / "run" / f"{table}.parquet"
+    frame = pd.read_parquet(path)
+    lost = frame.columns[1]
+    frame.drop(columns=[lost]).to_parquet(path)
+    with pytest.raises(ConfigError, match=f"{table}.parquet has no column {lost}"):
+        RunResult.load(tmp_path / "run")
+
+
 KILLED = """
 import os, signal, sys
 from tests.unit.test_results import make_result

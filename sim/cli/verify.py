@@ -69,6 +69,9 @@ def _verify(scenario: Scenario, every: int, *, as_json: bool, quiet: bool) -> in
         consoles.show_text(f"{difference}\n")
         return EXIT_FAILED
     (verification,) = made
+    if not verification.counts.get("requests"):
+        consoles.show_text("nothing was compared: no request got as far as the scheduler\n")
+        return EXIT_FAILED
     if as_json:
         consoles.show_json({"schema": 1, "differences": 0, "compared": verification.counts})
     else:

@@ -9,8 +9,8 @@ from sim.core.kv_cache_manager import KVCacheManager
 from sim.errors import InvariantError
 from sim.request import Request, RequestStatus
 from sim.scheduler.align import block_aligned_split
+from sim.scheduler.apply_outputs import apply_outputs
 from sim.scheduler.output import SchedulerOutput
-from sim.scheduler.outputs import apply_outputs
 from sim.scheduler.policies import SCHEDULING_POLICIES
 from sim.scheduler.request_queue import RequestQueue
 

@@ -36,6 +36,13 @@ def test_a_scenario_is_verified_and_counted(
 
 
 @with_vllm
+def test_nothing_compared_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Prompts of the workload are longer than that, so each of them is refused.
+    assert main(["verify", file_of(tmp_path, "full"), "--max-model-len", "8", "--quiet"]) == 1
+    assert capsys.readouterr().out.startswith("nothing was compared")
+
+
+@with_vllm
 def test_a_difference_ends_it_with_the_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

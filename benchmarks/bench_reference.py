@@ -5,7 +5,8 @@
 For each pool (full, 3 groups, 7 groups, full and Mamba align) and each loop (a manager by itself, a
 whole scheduler) both sides serve the same conversations. First one recorded pass each: every
 decision and the final free queue must be equal, else there is nothing to compare. Then the sides
-are measured in turn. Time is CPU time: of the whole manager loop, which both share, and of
+are measured in turn. Time is CPU time: of the manager loop less what the loop itself takes (the
+same loop over answers that were given before, ``replayed_side``, measured beside each pair), and of
 ``schedule`` and ``update_from_output`` alone. Requests are made beforehand. Naming the prefixes of
 prompts (vLLM: hashing their blocks) is a row of its own and in both totals; vLLM hashes the blocks
 of outputs within the loop, we have named them at submit. Needs vLLM (docs/vllm.md).
@@ -27,8 +28,10 @@ from typing import Any
 from benchmarks.layouts import BUDGET, MAX_NUM_SEQS, NUM_BLOCKS
 from benchmarks.loops import ManagerLoop, Record, SchedulerLoop
 from benchmarks.native_side import NativeSide
+from benchmarks.replayed_side import ListeningSide, ReplayedSide
 from benchmarks.stream import Turn, all_specs, conversations
 from benchmarks.vllm_side import VllmSide
+from sim.request import RequestSpec
 
 ALIGN = {"mamba": 64}
 COLUMNS = (
@@ -83,19 +86,33 @@ def rows(config: str, loop: str, stream: Stream, repeats: int) -> Iterator[dict[
     if ours != theirs:
         raise SystemExit(f"{config}, {loop}: decisions differ, times would mean nothing")
     parts: dict[str, list[list[float]]] = {"hashing": [[], []], "loop": [[], []], "total": [[], []]}
+    loop_alone = _loop_alone(config, specs, stream) if loop == "manager" else _nothing
     for _ in range(repeats):
+        own_s = loop_alone()
         for place, make in enumerate(sides):
             gc.collect()
             side = make()
             # As vLLM's engine does: what stands when the work begins is not looked at again.
             gc.freeze()
-            loop_s, _ = LOOPS[loop](side, config, stream, None)
+            loop_s = LOOPS[loop](side, config, stream, None)[0] - own_s
             for name, value in (("hashing", side.hashing_s), ("loop", loop_s)):
                 parts[name][place].append(value)
             gc.unfreeze()
             parts["total"][place].append(side.hashing_s + loop_s)
     for name, (native, vllm) in parts.items():
         yield _row((config, loop, name, len(specs), steps), native, vllm)
+
+
+def _nothing() -> float:
+    return 0.0
+
+
+def _loop_alone(config: str, specs: list[RequestSpec], stream: Stream) -> Callable[[], float]:
+    """Return what measures the CPU seconds of the manager loop without a manager."""
+    made_of = (config, specs, BUDGET, MAX_NUM_SEQS)
+    told = ListeningSide(*made_of)
+    manager_pass(told, config, stream, None)
+    return lambda: manager_pass(ReplayedSide(told, *made_of), config, stream, None)[0]
 
 
 def _row(head: tuple[Any, ...], native: list[float], vllm: list[float]) -> dict[str, Any]:

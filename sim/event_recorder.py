@@ -5,22 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
+from sim.contents import Contents
 from sim.core.block_hashes import BLOCK_HASHES
 from sim.core.kv_events import KVEventBatch, KVEventLog
-from sim.core.request_content import RequestContent
 from sim.event_files import EVENT_FORMATS
 from sim.layout.kv_cache_config import KVCacheConfig
-from sim.request import RequestSpec
-from sim.token_ids import token_ids
 
 DATA_PARALLEL_RANK = 0
 """Of a single engine; in vLLM the publisher fills it in."""
-
-NamePrefixes = Callable[[RequestSpec], Sequence[int]]
 
 
 class EventRecorder:
@@ -28,6 +22,7 @@ class EventRecorder:
 
     ``step_starts`` tells it each step's time: what happens until the next belongs to this one.
     Steps without events leave no batch. The file has no name and dies with the process.
+    ``contents`` must be told of each request before its blocks are registered.
 
     hashes : a name of ``BLOCK_HASHES``; seed is what the first parent's digest is made of.
     """
@@ -43,37 +38,17 @@ class EventRecorder:
     ):
         self.file_name = f"kv_events.{file_format}"
         self._encode = EVENT_FORMATS[file_format].encode
-        self._contents: dict[str, RequestContent] = {}
+        self.contents = Contents()
         self.log = KVEventLog(
             kv_cache_config,
             hash_block_size,
-            self._contents.__getitem__,
+            self.contents.request_content,
             BLOCK_HASHES[hashes](hash_block_size, seed),
             context_parallel_size,
         )
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._now_ns = 0
-
-    # -- requests ------------------------------------------------------------------------------
-    def noting(self, name_prefixes: NamePrefixes) -> NamePrefixes:
-        """Return a function that names prefixes and remembers the request's content."""
-
-        def name_and_note(spec: RequestSpec) -> Sequence[int]:
-            prefix_ids = name_prefixes(spec)
-            self._contents[spec.request_id] = RequestContent(
-                partial(token_ids, (*spec.prompt, spec.output)),
-                prefix_ids,
-                spec.lora_name,
-                spec.cache_salt,
-            )
-            return prefix_ids
-
-        return name_and_note
-
-    def forget(self, request_id: str) -> None:
-        """Drop the content of a request that has ended."""
-        self._contents.pop(request_id, None)
 
     # -- events --------------------------------------------------------------------------------
     def step_starts(self, now_ns: int) -> None:

@@ -20,6 +20,7 @@ from sim.config import (
     WorkloadPlugin,
     validated,
 )
+from sim.contents import Contents
 from sim.core.attention import check_attention_kind
 from sim.core.eviction import EVICTION_POLICIES
 from sim.core.integrity import check_integrity
@@ -50,7 +51,6 @@ from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 from sim.speculation import ACCEPTANCE_MODELS, build_num_sampled
 from sim.startup import check_startup, startup_notes
 from sim.vllm.choice import check_vllm_manager
-from sim.vllm.contents import Contents
 from sim.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -292,41 +292,12 @@ def _run(
 ) -> tuple[Recorder, KVCacheManager]:
     from sim.engine import Engine
 
-    engine_config = assembly.scenario.engine
-    reasons = Reasons(len(assembly.layout.kv_cache_config.kv_cache_groups))
-    observers = [observer, *watchers.observers]
-    if engine_config.reasons:
-        observers.append(reasons)
-    if verification is not None:
-        observers.append(verification.log)
     contents = Contents() if verification is None else verification.contents
-    manager = _manager(assembly, observers, contents)
-    if engine_config.reasons:
-        reasons.attach(manager)
-    recorder = Recorder(
-        assembly.layout, engine_config.waste_samples, reasons if engine_config.reasons else None
-    )
-    scheduler, clocks = build_scheduler(assembly, manager), []
-    if verification is not None:
-        scheduler = verification.mirrored(scheduler)
-        clocks.append(verification.at)
-    if engine_config.reasons:
-        clocks.append(recorder.tell_time)
-    recorder.spec_decode_stats = scheduler.spec_decode_stats
-    core = EngineCore(
-        scheduler,
-        build_step_time(
-            assembly.scenario.latency, assembly.model, assembly.hardware, assembly.layout
-        ),
-        recorder,
-        reject_unschedulable=assembly.scenario.scheduler.unschedulable == "reject",
-        check_every=engine_config.check_every,
-        on_step=watchers.clock(clocks),
-    )
-    counter = _Counter(progress, _expected(assembly), watchers)
+    core, recorder = _core(assembly, observer, watchers, verification, contents)
     prefix_ids = watchers.noting(prefix_ids_maker(assembly.layout))
-    if verification is not None or engine_config.manager == "vllm":
+    if verification is not None or assembly.scenario.engine.manager == "vllm":
         prefix_ids = contents.noting(prefix_ids)
+    counter = _Counter(progress, _expected(assembly), watchers)
     engine = Engine(core, prefix_ids, counter.ended, _encoder_tokens(assembly.layout))
     streams = workloads.Streams(assembly.scenario.seed)
     process, params = assembly.workload.process, assembly.workload_params
@@ -337,8 +308,41 @@ def _run(
     core.give_up_all()
     if verification is not None:
         verification.finish()
-    check_integrity(manager)
-    return recorder, manager
+    check_integrity(core.manager)
+    return recorder, core.manager
+
+
+def _core(
+    assembly: Assembly,
+    observer: Observer,
+    watchers: Watchers,
+    verification: Verification | None,
+    contents: Contents,
+) -> tuple[EngineCore, Recorder]:
+    """Put manager, scheduler and recorder together, with everybody who watches them."""
+    engine_config, layout = assembly.scenario.engine, assembly.layout
+    num_groups = len(layout.kv_cache_config.kv_cache_groups)
+    reasons = Reasons(num_groups) if engine_config.reasons else None
+    also = [w for w in (reasons, verification and verification.log) if w is not None]
+    manager = _manager(assembly, [observer, *watchers.observers, *also], contents)
+    recorder = Recorder(layout, engine_config.waste_samples, reasons)
+    scheduler, clocks = build_scheduler(assembly, manager), []
+    if verification is not None:
+        scheduler = verification.mirrored(scheduler)
+        clocks.append(verification.at)
+    if reasons is not None:
+        reasons.attach(manager)
+        clocks.append(recorder.tell_time)
+    recorder.spec_decode_stats = scheduler.spec_decode_stats
+    core = EngineCore(
+        scheduler,
+        build_step_time(assembly.scenario.latency, assembly.model, assembly.hardware, layout),
+        recorder,
+        reject_unschedulable=assembly.scenario.scheduler.unschedulable == "reject",
+        check_every=engine_config.check_every,
+        on_step=watchers.clock(clocks),
+    )
+    return core, recorder
 
 
 def _manager(assembly: Assembly, observers: Sequence[Observer], contents: Contents) -> Any:

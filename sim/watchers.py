@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sim.config import Scenario
+from sim.contents import NamePrefixes
 from sim.core.block_metrics import BlockMetrics
-from sim.event_recorder import EventRecorder, NamePrefixes
+from sim.event_recorder import EventRecorder
 from sim.layout.plan import Layout
 from sim.observer import Observer
 
@@ -53,12 +54,12 @@ class Watchers:
 
     def noting(self, name_prefixes: NamePrefixes) -> NamePrefixes:
         """Return the function that names prefixes, with the content noted where events need it."""
-        return name_prefixes if self.events is None else self.events.noting(name_prefixes)
+        return name_prefixes if self.events is None else self.events.contents.noting(name_prefixes)
 
     def request_ended(self, request_id: str) -> None:
         """Forget the content of a request."""
         if self.events is not None:
-            self.events.forget(request_id)
+            self.events.contents.forget(request_id)
 
     def files(self) -> dict[str, EventRecorder]:
         """Return what is to be saved beside the tables, by file name."""

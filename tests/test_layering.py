@@ -36,9 +36,9 @@ ALLOWED = {
     "sim.observers": {"sim.observer"},
     "sim.token_ids": {"sim.request"},
     "sim.event_files": {*BASE, "sim.core"},
-    "sim.event_recorder": {*BASE, *SPECS, "sim.core", "sim.request", "sim.token_ids",
-                           "sim.event_files"},
-    "sim.watchers": {"sim.config", "sim.core", "sim.layout", "sim.observer",
+    "sim.contents": {"sim.core", "sim.request", "sim.token_ids"},
+    "sim.event_recorder": {*BASE, *SPECS, "sim.core", "sim.contents", "sim.event_files"},
+    "sim.watchers": {"sim.config", "sim.core", "sim.layout", "sim.observer", "sim.contents",
                      "sim.event_recorder"},
     "sim.models": FILES_IN,
     "sim.layout.kv_cache_spec": BASE,
@@ -71,8 +71,8 @@ ALLOWED = {
                     "sim.result_folder", "sim.plots", "sim.reasons"},
     "sim.verification": set(),
     "sim.report_text": {*BASE, "sim.tables", "sim.metrics", "sim.results", "sim.reasons"},
-    "sim.vllm": {*BASE, *SPECS, "sim.compat", "sim.config", "sim.core", "sim.request",
-                 "sim.scheduler", "sim.token_ids"},
+    "sim.vllm": {*BASE, *SPECS, "sim.compat", "sim.config", "sim.contents", "sim.core",
+                 "sim.request", "sim.scheduler"},
     "workloads": {"sim.request"},
 }  # fmt: skip
 # assembly and commands stand above all of it

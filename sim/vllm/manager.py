@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from sim.contents import Contents
 from sim.core.kv_cache_coordinator import KVCacheCoordinator
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.manager_protocol import Rows
 from sim.layout.kv_cache_config import KVCacheConfig
 from sim.request import Request
-from sim.vllm.contents import Contents
 from sim.vllm.pool_view import BlockPoolView, GroupView
 from sim.vllm.raw_manager import build_manager
 from sim.vllm.twins import Twins

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sim.contents import Contents
 from sim.core.kv_events import KVEventLog
 from sim.request import Request, RequestStatus
 from sim.scheduler.output import SchedulerOutput
 from sim.scheduler.scheduler import Scheduler
 from sim.vllm.compare_steps import of_ended, of_outputs
 from sim.vllm.comparison import Comparison
-from sim.vllm.contents import Contents
 from sim.vllm.difference import Difference
 from sim.vllm.hash_names import HashNames
 from sim.vllm.mirrored_requests import MirroredRequests

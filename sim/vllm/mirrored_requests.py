@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sim.contents import Contents
 from sim.errors import ConfigError
 from sim.request import Request
 from sim.scheduler.output import SchedulerOutput
-from sim.vllm.contents import Contents
 from sim.vllm.hash_names import HashNames
 from sim.vllm.requests import EOS, block_hasher, to_vllm_request
 

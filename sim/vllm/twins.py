@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.contents import Contents
 from sim.request import Request
-from sim.vllm.contents import Contents
 from sim.vllm.hash_names import HashNames
 from sim.vllm.names import manager_names
 from sim.vllm.requests import block_hasher, to_vllm_request

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sim.contents import Contents
 from sim.core.kv_events import KVEventLog
 from sim.errors import ConfigError
 from sim.layout.kv_cache_config import scheduler_view
 from sim.request import RequestSpec
 from sim.scheduler.scheduler import Scheduler
-from sim.vllm.contents import Contents
 from sim.vllm.mirror import MirrorScheduler
 from sim.vllm.raw_scheduler import (
     DRAFT_MODEL,

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sim.contents import Contents
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.kv_events import KVEventLog
 from sim.layout.kv_cache_config import KVCacheConfig, KVCacheGroupSpec
@@ -18,7 +19,6 @@ from sim.layout.kv_cache_spec import (
 )
 from sim.request import PrefixIds, Request, RequestSpec, RequestStatus, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
-from sim.vllm.contents import Contents
 from sim.vllm.mirror import MirrorScheduler
 from sim.vllm.raw_scheduler import SchedulerSettings, build_scheduler
 

@@ -37,38 +37,3 @@ def load_implementation(name: str) -> SimpleNamespace:
 def implementation(request) -> SimpleNamespace:
     """Both implementations, one after the other: an example of the specification binds both."""
     return load_implementation(request.param)
-
-
-# Whole runs, whole traces and thousands of mutations: `make slow` (and `make ci`) runs them, so
-# `make test` stays under three minutes with the install.
-SLOW = (
-    "tests/test_trace_hits.py",
-    "tests/test_determinism.py::test_killed_run",
-    "tests/test_determinism.py::test_two_processes_with_different_hash_seeds_write_the_same_bytes"
-    "[gemma-with-figures]",
-    "tests/test_determinism.py::test_two_processes_with_different_hash_seeds_write_the_same_bytes"
-    "[jamba]",
-    "tests/test_observer_effect.py::test_events_and_table_edits_replay_to_the_exact_state_and_change"
-    "_nothing[google--gemma",
-    "tests/test_observer_effect.py::test_recording_reasons_changes_no_decision_and_explains_every"
-    "_admission[google--gemma",
-    "tests/test_cli_layout.py::test_examples_print_draw_and_check",
-    "tests/contracts/test_grouping_heuristic.py::test_every_rule_runs_in_a_simulation",
-    "tests/properties/test_events_replay.py::test_the_file_of_a_whole_run",
-    "tests/unit/events/test_run_recordings.py",
-    "tests/unit/from_log/test_from_log.py::test_any_log",
-    "tests/unit/grouping/test_comparison.py::test_there_are_91_models",
-    "tests/unit/models/test_mutated_layouts.py",
-    "tests/unit/models/test_mutations.py",
-    "tests/unit/test_scenario_file.py::test_any_plain_data",
-    "tests/unit/test_scenario_file.py::test_writing_a_scenario",
-    "tests/unit/test_results.py::test_another_process",
-    "tests/unit/test_results.py::test_figures_added_later",
-    "tests/unit/workloads/test_infinite_pool.py",
-)
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.nodeid.startswith(SLOW):
-            item.add_marker(pytest.mark.slow)

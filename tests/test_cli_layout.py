@@ -189,6 +189,7 @@ def test_wrong_input_gives_the_error_form(capsys, line):
 
 
 # -- examples -------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_examples_print_draw_and_check(capsys, tmp_path):
     code, out, err = call(capsys, "examples", "allocation", "--out", "figures")
     assert (code, err) == (0, "")

@@ -37,7 +37,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: raw for name, raw in files.items() if name != "provenance.json"}
 
 
-@pytest.mark.parametrize("arguments", [SMALL, FIGURES], ids=["jamba", "gemma-with-figures"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(SMALL, id="jamba"),
+        pytest.param(FIGURES, id="gemma-with-figures", marks=pytest.mark.slow),
+    ],
+)
 def test_two_processes_with_different_hash_seeds_write_the_same_bytes(arguments, tmp_path):
     for hash_seed in ("1", "2"):
         subprocess.run(
@@ -51,7 +57,7 @@ def test_two_processes_with_different_hash_seeds_write_the_same_bytes(arguments,
     assert first == second
 
 
-@pytest.mark.parametrize("delay_s", [0.5, 1.5])
+@pytest.mark.parametrize("delay_s", [0.5, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_killed_run_leaves_a_complete_result_or_none(delay_s, tmp_path):
     out = tmp_path / "result"
     process = subprocess.Popen(

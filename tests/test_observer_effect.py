@@ -18,6 +18,10 @@ SCENARIOS = {
     "ai21labs--Jamba-v0.1": {"kv_cache_memory_bytes": "700MiB", **JAMBA},
 }
 
+MODELS = [
+    pytest.param(m, marks=pytest.mark.slow) if m.startswith("google") else m for m in SCENARIOS
+]
+
 
 def scenario(model: str) -> Scenario:
     data = {
@@ -92,7 +96,7 @@ def tables_of(result):
     return (result.requests.to_csv(), result.steps.to_csv(), result.waste.to_csv())
 
 
-@pytest.mark.parametrize("model", SCENARIOS)
+@pytest.mark.parametrize("model", MODELS)
 def test_events_and_table_edits_replay_to_the_exact_state_and_change_nothing(model, monkeypatch):
     plain = simulation.simulate(scenario(model), observer=NULL_OBSERVER)
     observer = Both(simulation.assemble(scenario(model)))
@@ -110,7 +114,7 @@ def test_events_and_table_edits_replay_to_the_exact_state_and_change_nothing(mod
     assert observer.num_removed > 100, "the pool must be small enough to evict"
 
 
-@pytest.mark.parametrize("model", SCENARIOS)
+@pytest.mark.parametrize("model", MODELS)
 def test_recording_reasons_changes_no_decision_and_explains_every_admission(model):
     plain = scenario(model)
     recording = plain.model_copy(

@@ -25,7 +25,7 @@ DYNAMO = "dynamo_mooncake_trace_1000.jsonl"
 # Tokens that hold all distinct content of a trace: 5.92 M identities of 16 in the longest.
 ENOUGH = {CONVERSATION: 7_000_000 * 16, SYNTHETIC: 7_000_000 * 16, DYNAMO: 700_000 * 16}
 
-pytestmark = pytest.mark.traces
+pytestmark = [pytest.mark.traces, pytest.mark.slow]
 
 
 def trace(name: str) -> Path:
@@ -65,7 +65,7 @@ def cached_tokens(model: Path, path: Path, block_size: int, num_blocks: int, hea
 
 @pytest.mark.parametrize(
     ("block_size", "hit_tokens"),
-    [pytest.param(16, 3_823_616, marks=pytest.mark.slow), (80, 3_785_280)],
+    [(16, 3_823_616), (80, 3_785_280)],
 )
 def test_dynamo_trace_hits_what_counting_says(one_group_model, block_size, hit_tokens):
     rows = cached_tokens(
@@ -91,7 +91,6 @@ IF_ASKED_FOR = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "block_size", "hit_tokens"),
     WHOLE_TRACES + (IF_ASKED_FOR if os.environ.get("KVSIM_ALL_BLOCKS") else []),

@@ -73,6 +73,7 @@ def test_no_plan_has_the_name_of_a_rule(name):
 
 
 @ALL
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["google--gemma-3-27b-it", "ai21labs--Jamba-v0.1"])
 def test_every_rule_runs_in_a_simulation(name, model):
     data = {

@@ -139,6 +139,7 @@ def test_chains_of_parents_lead_from_every_stored_block_to_the_beginning():
         assert any(text[: len(tokens)] == tokens for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hashes", list(BLOCK_HASHES))
 @pytest.mark.parametrize("file_format", ["jsonl", "msgpack"])
 def test_the_file_of_a_whole_run_replays_to_its_last_index(

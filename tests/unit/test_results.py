@@ -81,6 +81,7 @@ make_result(wall_time_s=2.0).save(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path):
     make_result(wall_time_s=1.0).save(tmp_path / "a")
     command = [sys.executable, "-c", SAVE, str(tmp_path / "b")]
@@ -143,6 +144,7 @@ def test_an_error_while_writing_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_figures_added_later_give_the_folder_of_a_run_that_drew_them(tmp_path):
     make_result().save(tmp_path / "at_once")
     make_result().save(tmp_path / "later", figures=False)

@@ -12,6 +12,8 @@ from sim.results import RunResult
 from sim.simulation import simulate
 from sim.verification import differences
 
+pytestmark = pytest.mark.slow
+
 
 def scenario(seed=0, cache=None, **engine):
     data = {

@@ -152,6 +152,7 @@ LINES = st.sampled_from(
 VALUES = st.sampled_from(["0", "1", "7", "20.0", "131,072", "9" * 24, "-1", "fp8", "x", ""])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(LINES, VALUES), min_size=1, max_size=6))
 def test_any_log_gives_an_answer_or_the_error_form(lines):

@@ -73,6 +73,7 @@ def test_each_layer_is_in_one_group_and_blocks_are_as_large_as_promised(name):
         assert memory.remainder_bytes >= 0
 
 
+@pytest.mark.slow
 def test_there_are_91_models_and_all_of_them_take_less_than_30_seconds():
     if not SHARED.is_dir():
         pytest.skip("the model files in ../shared/models are not here")

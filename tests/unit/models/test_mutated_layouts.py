@@ -1,5 +1,6 @@
 """Layouts of mutated configs: an answer or an error of lines, never another exception."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sim.errors import ConfigError
@@ -32,6 +33,7 @@ def answer(config):
     return layout_json(plan_layout(model, WANTED))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(CHANGE_LISTS)
 def test_a_mutated_config_is_planned_or_refused(changes):

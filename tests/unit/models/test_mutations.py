@@ -1,5 +1,6 @@
 """Mutated configs give a model or an error of lines, never another exception."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def check_use(model, ranks, method, tokens):
         check_model(rank)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

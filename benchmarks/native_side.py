@@ -12,7 +12,8 @@ from benchmarks.loops import Record
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.observer import NULL_OBSERVER, Observer
 from sim.request import PrefixIds, Request, RequestSpec, RequestStatus
-from sim.scheduler.scheduler import Scheduler, SchedulerLimits
+from sim.scheduler.limits import SchedulerLimits
+from sim.scheduler.scheduler import Scheduler
 
 MAX_MODEL_LEN = 16384
 

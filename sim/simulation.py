@@ -47,7 +47,8 @@ from sim.records import Recorder
 from sim.registry import Registry
 from sim.request import PrefixIds, Request, RequestSpec
 from sim.results import RunResult, run_id
-from sim.scheduler.scheduler import Scheduler, SchedulerLimits
+from sim.scheduler.limits import SchedulerLimits
+from sim.scheduler.scheduler import Scheduler
 from sim.speculation import ACCEPTANCE_MODELS, build_num_sampled
 from sim.startup import check_startup, startup_notes
 from sim.vllm.choice import check_vllm_manager

@@ -182,11 +182,10 @@ class _Search:
 
     def truncate(self, length: int, everywhere: bool) -> None:
         """Cut the rows of the first entry to the hit; other full entries keep theirs (Q3)."""
-        for entry in self.entries if everywhere else self.entries[:1]:
-            if entry.is_full_attention:
-                for group_id in entry.group_ids:
-                    if group_id in self.rows:
-                        del self.rows[group_id][length // entry.manager.block_size :]
+        entries = self.entries if everywhere else self.entries[:1]
+        for entry in (e for e in entries if e.is_full_attention):
+            for group_id in entry.group_ids:
+                del self.rows.get(group_id, [])[length // entry.manager.block_size :]
 
 
 def _slices(prefix_ids: Sequence[int]) -> Coarse:

@@ -3,65 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
 
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.errors import InvariantError
 from sim.request import Request, RequestStatus
 from sim.scheduler.align import block_aligned_split
 from sim.scheduler.apply_outputs import apply_outputs
+from sim.scheduler.limits import SchedulerLimits, SpecDecodeStats
 from sim.scheduler.output import SchedulerOutput
 from sim.scheduler.policies import SCHEDULING_POLICIES
 from sim.scheduler.request_queue import RequestQueue
+from sim.scheduler.step import Step
 
 NEVER = 1 << 62
-
-
-@dataclass(slots=True)
-class SpecDecodeStats:
-    """Verified requests, their drafts, and how many of these were accepted.
-
-    Source: vLLM's counters ``vllm:spec_decode_num_*``.
-    """
-
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
-    """Limits of a step and of a request, in tokens and requests. Source: spec/manager.md 6.1."""
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    max_model_len: int
-    long_prefill_token_threshold: int = 0
-    enable_chunked_prefill: bool = True
-    scheduler_reserve_full_isl: bool = True
-
-
-@dataclass(slots=True)
-class _Step:
-    """A step in the making.
-
-    place : the running request that comes next
-    has_prefill : a request in the step came out of the last one as a prefill chunk
-    is_decode_only : running requests are in the step, and none of them is a prefill
-    padding : placeholder drafts of the request that is being admitted
-    adapters : those of the requests in the step
-    last_chunk_req_ids : requests whose prefill the step completes
-    """
-
-    output: SchedulerOutput
-    budget: int
-    defers_prefills: bool
-    place: int = 0
-    has_prefill: bool = False
-    is_decode_only: bool = False
-    padding: int = 0
-    adapters: set[str] = field(default_factory=set)
-    last_chunk_req_ids: set[str] = field(default_factory=set)
 
 
 def _one_token(request: Request, num_drafts: int) -> int:
@@ -192,7 +146,7 @@ class Scheduler:
         output = SchedulerOutput(finished_req_ids=self.finished_req_ids)
         self.finished_req_ids = []
         self.kv_cache_manager.new_step_starts()
-        step = _Step(output, self.limits.max_num_batched_tokens, False)
+        step = Step(output, self.limits.max_num_batched_tokens, False)
         step.defers_prefills = throttle_prefills and self._may_defer_prefills()
         self._schedule_running(step)
         if not output.preempted:
@@ -219,7 +173,7 @@ class Scheduler:
         return manager.get_num_common_prefix_blocks(self.running[0].request_id)
 
     # -- running requests ----------------------------------------------------------------------
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: Step) -> None:
         """Give running requests their tokens, in order of admission."""
         running, quiet_tokens, is_async = self.running, self._quiet_tokens, self.async_scheduling
         append, append_decode = step.output.scheduled.append, step.output.decode.append
@@ -247,7 +201,7 @@ class Scheduler:
                 break
         step.budget = budget
 
-    def _schedule_closely(self, request: Request, step: _Step) -> bool:
+    def _schedule_closely(self, request: Request, step: Step) -> bool:
         """Give a running request its tokens, if any; False if it had to give way."""
         if (step.defers_prefills and request.is_prefill_chunk) or self._has_its_last_token(request):
             return True
@@ -286,7 +240,7 @@ class Scheduler:
         return threshold if 0 < threshold < num_new else num_new
 
     def _allocate_or_preempt(
-        self, request: Request, num_new: int, step: _Step
+        self, request: Request, num_new: int, step: Step
     ) -> tuple[list[int], ...] | None:
         """Take blocks, preempting running requests until there are enough.
 
@@ -305,7 +259,7 @@ class Scheduler:
             if victim is request:
                 return None
 
-    def _take_victim(self, step: _Step) -> Request:
+    def _take_victim(self, step: Step) -> Request:
         """Take a request out of the running ones, and out of the step if it is in it.
 
         The reference moves the place only for the latter (Q7).
@@ -317,7 +271,7 @@ class Scheduler:
             step.place -= 1
         return victim
 
-    def _undo(self, victim: Request, step: _Step) -> bool:
+    def _undo(self, victim: Request, step: Step) -> bool:
         """Take a request out of the step; False if it was not in it."""
         output = step.output
         entry = output.withdraw(victim)
@@ -341,7 +295,7 @@ class Scheduler:
         self.waiting.prepend_request(request)
 
     # -- waiting requests ----------------------------------------------------------------------
-    def _schedule_waiting(self, step: _Step) -> None:
+    def _schedule_waiting(self, step: Step) -> None:
         """Admit waiting requests until one does not fit: no later one is tried.
 
         Those that wait for something else are passed over.
@@ -367,14 +321,14 @@ class Scheduler:
         if not step.defers_prefills:
             self._is_capacity_bound = bool(self.waiting)
 
-    def _must_be_passed_over(self, request: Request, step: _Step) -> bool:
+    def _must_be_passed_over(self, request: Request, step: Step) -> bool:
         if request.status.is_blocked:
             return True
         if not self.max_loras or request.lora_name is None or request.lora_name in step.adapters:
             return False
         return len(step.adapters) == self.max_loras
 
-    def _admit(self, request: Request, queue: RequestQueue, step: _Step) -> bool:
+    def _admit(self, request: Request, queue: RequestQueue, step: Step) -> bool:
         """Try to start the first waiting request; False if it has to wait."""
         manager = self.kv_cache_manager
         hits, num_hit = manager.get_computed_blocks(request)
@@ -399,7 +353,7 @@ class Scheduler:
         self._record(step, request, num_hit, num_new)
         return True
 
-    def _first_chunk(self, request: Request, num_hit: int, step: _Step) -> int:
+    def _first_chunk(self, request: Request, num_hit: int, step: Step) -> int:
         """Return the tokens that a waiting request may begin with, 0 for none."""
         num_new = request.num_tokens - num_hit
         step.padding = 0
@@ -420,7 +374,7 @@ class Scheduler:
             num_new = self.mamba_block_aligned_split(request, num_hit, num_new, uncached)
         return num_new
 
-    def _start(self, request: Request, num_hit: int, step: _Step) -> None:
+    def _start(self, request: Request, num_hit: int, step: Step) -> None:
         self.running.append(request)
         is_resumed = request.status is RequestStatus.PREEMPTED
         (step.output.resumed if is_resumed else step.output.admitted).append(request)
@@ -434,7 +388,7 @@ class Scheduler:
         request_id = request.request_id
         step.output.new_block_ids[request_id] = self.kv_cache_manager.get_block_ids(request_id)
 
-    def _record(self, step: _Step, request: Request, computed: int, num_new: int) -> None:
+    def _record(self, step: Step, request: Request, computed: int, num_new: int) -> None:
         """Enter a request into the step and count its tokens as computed. Source: 6.3 B7, F."""
         known = request.num_tokens + request.num_output_placeholders
         end = computed + num_new

@@ -161,10 +161,10 @@ class VllmKVCacheManager:
     def free(self, request: Request) -> None:
         """Give back all blocks of a request."""
         self.block_pool.changed()
-        if self.twins.knows(request):
+        if self.twins.known(request) is not None:
             self.raw.free(self.twins.of(request))
         if request.status.is_finished:
-            self.twins.drop(request)
+            self.twins.forget(request.request_id)
 
     def remove_skipped_blocks(
         self, request_id: str, total_computed_tokens: int, num_prompt_tokens: int | None = None

@@ -10,7 +10,8 @@ from sim.errors import ConfigError
 from sim.request import Request
 from sim.scheduler.output import SchedulerOutput
 from sim.vllm.hash_names import HashNames
-from sim.vllm.requests import EOS, block_hasher, to_vllm_request
+from sim.vllm.requests import EOS
+from sim.vllm.twins import Twins
 
 _PADDING = 0
 """A token behind the end of a request: sampled with the last one and thrown away."""
@@ -24,11 +25,8 @@ class MirroredRequests:
     ):
         self._raw = raw
         self._contents = contents
-        self._names = names
-        self._hasher = block_hasher(hash_block_size) if is_hashed else None
+        self._twins = Twins(contents, hash_block_size, is_hashed, names)
         self._added: list[Request] = []
-        self._twins: dict[str, tuple[Request, Any]] = {}
-        self._num_named: dict[str, int] = {}
 
     def add_later(self, request: Request) -> None:
         """Note a request: its content is told only after it was added."""
@@ -40,38 +38,19 @@ class MirroredRequests:
     def flush(self) -> None:
         """Add what was noted."""
         for request in self._added:
-            request_id = request.request_id
-            prompt = self._contents.tokens(request_id, 0, request.num_prompt_tokens)
-            salt = self._contents.cache_salt(request_id)
-            twin = to_vllm_request(request, prompt, self._hasher, cache_salt=salt)
-            self._twins[request_id], self._num_named[request_id] = (request, twin), 0
-            self._learn(request)
-            self._raw.add_request(twin)
+            self._raw.add_request(self._twins.made(request))
         self._added.clear()
 
     def learn(self, output: SchedulerOutput) -> None:
         """Name the blocks that the outputs of a step filled."""
         for request, _, _ in output.scheduled:
-            if self._twin(request) is not None:
-                self._learn(request)
-
-    def _twin(self, request: Request) -> Any:
-        """Return vLLM's request beside ours, None if it has ended and its id may be in use."""
-        ours, twin = self._twins.get(request.request_id, (None, None))
-        return twin if ours is request else None
-
-    def _learn(self, request: Request) -> None:
-        request_id = request.request_id
-        hashes, known = self._twins[request_id][1].block_hashes, self._num_named[request_id]
-        if known < len(hashes):
-            self._num_named[request_id] = self._names.learn(hashes, request.prefix_ids, known)
+            if self._twins.known(request) is not None:
+                self._twins.learn(request)
 
     def forget(self, request_ids: Iterable[str]) -> None:
         """Drop requests that have ended."""
         for request_id in request_ids:
-            self._twins.pop(request_id, None)
-            self._num_named.pop(request_id, None)
-            self._contents.forget(request_id)
+            self._twins.forget(request_id)
 
     def sampled_in(
         self, output: SchedulerOutput
@@ -80,7 +59,7 @@ class MirroredRequests:
 
         It is made before the outputs are applied: where each request stands counts.
         """
-        twins = [(request.request_id, self._twin(request)) for request, _, _ in output.scheduled]
+        twins = [(r.request_id, self._twins.known(r)) for r, _, _ in output.scheduled]
         ends = {request_id: twin.num_tokens for request_id, twin in twins if twin is not None}
 
         def sampled(request: Request, num_sampled: Mapping[str, int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sim.layout.kv_cache_config import KVCacheConfig, scheduler_view
@@ -29,7 +30,7 @@ def build_manager(
 ) -> Any:
     """Return a raw ``vllm.v1.core.kv_cache_manager.KVCacheManager``."""
     names = manager_names()
-    with environment(RETENTION, _text(retention_interval)):
+    with retention(retention_interval):
         return names.KVCacheManager(
             vllm_kv_cache_config(scheduler_view(kv_cache_config)),
             max_model_len,
@@ -46,5 +47,6 @@ def build_manager(
         )
 
 
-def _text(value: int | None) -> str | None:
-    return None if value is None else str(value)
+def retention(interval: int | None) -> AbstractContextManager[None]:
+    """Set what vLLM reads of the retention interval while it builds something."""
+    return environment(RETENTION, None if interval is None else str(interval))

@@ -8,8 +8,7 @@ from typing import Any
 
 from sim.layout.kv_cache_config import KVCacheConfig, scheduler_view
 from sim.vllm.names import scheduler_names
-from sim.vllm.raw_manager import RETENTION, _text
-from sim.vllm.requests import environment
+from sim.vllm.raw_manager import retention
 from sim.vllm.specs import kv_cache_config as vllm_kv_cache_config
 
 EAGLE, DRAFT_MODEL, NGRAM = "eagle", "draft_model", "ngram"
@@ -72,7 +71,7 @@ def build_scheduler(kv_cache_config: KVCacheConfig, settings: SchedulerSettings)
     names = scheduler_names()
     kind = names.AsyncScheduler if settings.async_scheduling else names.Scheduler
     theirs = vllm_kv_cache_config(scheduler_view(kv_cache_config))
-    with environment(RETENTION, _text(settings.retention_interval)):
+    with retention(settings.retention_interval):
         scheduler = kind(
             vllm_config=_vllm_config(settings, theirs.num_blocks),
             kv_cache_config=theirs,

@@ -123,12 +123,13 @@ class Scheduler:
         del self.requests[request.request_id]
         self.finished_req_ids.append(request.request_id)
 
-    def forget(self, ended: list[Request]) -> None:
-        """Take ended requests out of the queues."""
+    def forget(self, ended: list[Request], everywhere: bool = True) -> None:
+        """Take ended requests out of the queues; of those passed over only if told so."""
         if not ended:
             return
         self.waiting.remove_requests(ended)
-        self.skipped_waiting.remove_requests(ended)
+        if everywhere:
+            self.skipped_waiting.remove_requests(ended)
         running = RequestStatus.RUNNING
         self.running = [r for r in self.running if r.status is running]
 
@@ -375,6 +376,11 @@ class Scheduler:
         return num_new
 
     def _start(self, request: Request, num_hit: int, step: Step) -> None:
+        if request.status.is_finished:
+            raise InvariantError(
+                f"request {request.request_id} has ended but waits among those passed over, where "
+                "vLLM 0.25.1 leaves it and fails as well"
+            )
         self.running.append(request)
         is_resumed = request.status is RequestStatus.PREEMPTED
         (step.output.resumed if is_resumed else step.output.admitted).append(request)
@@ -430,7 +436,9 @@ class Scheduler:
         Source: spec/manager.md 6.6.
         """
         finished = apply_outputs(self, output)
-        self.forget(finished)
+        # One that was preempted, then passed over, and ends by an output in flight stays there: the
+        # reference looks for it among the others only, and fails when its turn comes.
+        self.forget(finished, everywhere=False)
         return finished
 
     def update_draft_token_ids(self, num_drafts: Mapping[str, int]) -> None:

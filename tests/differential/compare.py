@@ -62,6 +62,10 @@ FORESEEN = {
         "admit",
         "ValueError",
     ): "D.5: with external tokens a Mamba align group predicts too few blocks",
+    (
+        "schedule",
+        "RuntimeError",
+    ): "one that ended by an output in flight is still among those passed over",
     ("update", "AssertionError"): "6.10: a reset makes asynchronous placeholders negative",
     ("build", "ValueError"): "4.1: a retention interval that does not fit",
     ("build", "AssertionError"): "4.1, 4.3, 4.4: block sizes that do not divide, one spec only",

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,8 +26,10 @@ from sim.tables import (
     PARTS,
     REASON_COLUMNS,
     REQUEST_COLUMNS,
+    ROW_GROUP_ROWS,
     STEP_COLUMNS,
     WASTE_COLUMNS,
+    open_table,
     read_parquet,
     write_parquet,
 )
@@ -39,6 +41,9 @@ SCHEMA = 1
 """Of ``summary.json``; rises when a name in it changes."""
 SEMANTICS_VERSION = 2
 """Rises with every changelog line marked "numbers change"."""
+
+FIGURE_REQUESTS = ROW_GROUP_ROWS
+"""Most requests in a figure; of more, every k-th in the order of arrival is drawn."""
 
 _RECORDED = {"lookups": LOOKUP_COLUMNS, "reasons": REASON_COLUMNS}
 """Tables that only runs with ``engine.reasons`` have."""
@@ -112,18 +117,22 @@ class RunResult:
 
     @property
     def requests(self) -> pd.DataFrame:
-        """One row per request that ended."""
+        """One row per request that ended; if they are many, read from the file each time."""
         return self.tables.requests
 
     @property
     def steps(self) -> pd.DataFrame:
-        """One row per step that did something."""
+        """One row per step that did something; if they are many, read from the file each time."""
         return self.tables.steps
 
     @property
     def waste(self) -> pd.DataFrame:
         """One row per sampled step: the bytes of each part of the KV memory."""
         return self.tables.waste
+
+    def for_figures(self) -> RunResult:
+        """Return the result as figures show it: at most ``FIGURE_REQUESTS`` of its requests."""
+        return replace(self, tables=self.tables.thinned(FIGURE_REQUESTS))
 
     @property
     def reasons(self) -> dict[str, Any] | None:
@@ -176,8 +185,8 @@ class RunResult:
             raise ConfigError.one("out", str(folder), f"a folder to write to ({reason})") from None
 
     def _write(self, folder: Path, figures: bool) -> list[str]:
-        write_parquet(self.requests, folder / "requests.parquet")
-        write_parquet(self.steps, folder / "steps.parquet")
+        self.tables.request_table.write(folder / "requests.parquet")
+        self.tables.step_table.write(folder / "steps.parquet")
         write_parquet(self.waste, folder / "waste.parquet")
         for name in _RECORDED:
             if (table := getattr(self.tables, name)) is not None:
@@ -190,7 +199,7 @@ class RunResult:
         if figures:
             from sim.plots import draw_figures
 
-            draw_figures(self, folder / "figures")
+            draw_figures(self.for_figures(), folder / "figures")
         names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
         files = sorted(names | {"summary.json"})
         write_json({**self.summary(), "files": files}, folder / "summary.json")
@@ -209,7 +218,7 @@ class RunResult:
         names = {f"figures/{name}" for name in figure_files()}
         if names <= set(summary["files"]):
             return False
-        save_figures(self, folder / "figures")
+        save_figures(self.for_figures(), folder / "figures")
         new = folder / f".summary.json.{os.getpid()}"
         write_json({**summary, "files": sorted({*summary["files"], *names})}, new)
         new.replace(folder / "summary.json")
@@ -232,8 +241,8 @@ class RunResult:
         summary = _read_json(folder / "summary.json")
         text = read_text(folder / "scenario.yaml")
         tables = RunTables(
-            requests=read_parquet(folder / "requests.parquet", REQUEST_COLUMNS),
-            steps=read_parquet(folder / "steps.parquet", dict.fromkeys(STEP_COLUMNS, "int64")),
+            request_table=open_table(folder / "requests.parquet", REQUEST_COLUMNS),
+            step_table=open_table(folder / "steps.parquet", dict.fromkeys(STEP_COLUMNS, "int64")),
             waste=read_parquet(folder / "waste.parquet", dict.fromkeys(WASTE_COLUMNS, "int64")),
             **{
                 name: read_parquet(folder / f"{name}.parquet", kinds)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.results import RunResult
-
-_TABLES = ("requests", "steps", "waste", "lookups", "reasons")
+    from sim.tables import Table
 
 
 def differences(stored: RunResult, new: RunResult) -> list[str]:
@@ -19,7 +18,8 @@ def differences(stored: RunResult, new: RunResult) -> list[str]:
 
     Provenance is left out: it names versions and the time that a run took.
     """
-    lines = [line for name in _TABLES for line in _table(name, stored, new)]
+    tables = zip(stored.tables.by_name().items(), new.tables.by_name().values(), strict=True)
+    lines = [line for (name, old), again in tables for line in _table(name, old, again)]
     before, after = _plain(stored.summary()), _plain(new.summary())
     lines += [f"summary.{key}" for key in before if before[key] != after.get(key)]
     if _plain(stored.layout) != _plain(new.layout):
@@ -44,15 +44,14 @@ def _is_same(stored: RunResult, new: RunResult, name: str, before: Path, after: 
     return filecmp.cmp(before, after, shallow=False)
 
 
-def _table(name: str, stored: RunResult, new: RunResult) -> list[str]:
-    before, after = getattr(stored.tables, name), getattr(new.tables, name)
+def _table(name: str, before: Table | None, after: Table | None) -> list[str]:
     if before is None or after is None:
         return [] if before is after else [f"{name}: not recorded in one of the runs"]
-    if list(before.columns) != list(after.columns):
+    if list(before.kinds) != list(after.kinds):
         return [f"{name}: other columns"]
-    if len(before) != len(after):
-        return [f"{name}: {len(before)} rows, now {len(after)}"]
-    return [f"{name}.{column}" for column in before if not before[column].equals(after[column])]
+    if before.num_rows != after.num_rows:
+        return [f"{name}: {before.num_rows} rows, now {after.num_rows}"]
+    return [f"{name}.{column}" for column in before.differing_columns(after)]
 
 
 def _plain(data: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from sim.cli import consoles
 from sim.cli.runs import find_run
 from sim.errors import ConfigError
 
-TABLES = ("requests", "steps", "waste", "lookups", "reasons")
+if TYPE_CHECKING:
+    from sim.tables import Table
+
 FORMATS = ("csv",)
 
 
@@ -39,18 +41,24 @@ def export_csv(folder: Path, target: Path) -> list[Path]:
     """
     from sim.results import RunResult
 
-    result = RunResult.load(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    tables = {name: getattr(result.tables, name) for name in TABLES}
+    tables = RunResult.load(folder).tables.by_name()
     tables = {name: table for name, table in tables.items() if table is not None}
+    target.mkdir(parents=True, exist_ok=True)
     files = [target / f"{name}.csv" for name in tables]
     temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in files]
     try:
         for table, path in zip(tables.values(), temporary, strict=True):
-            table.to_csv(path, index=False, lineterminator="\n")
+            _write(table, path)
         for path, file in zip(temporary, files, strict=True):
             path.replace(file)
     finally:
         for path in temporary:
             path.unlink(missing_ok=True)
     return files
+
+
+def _write(table: Table, path: Path) -> None:
+    """Write one row group after the other, so that a long table is never in memory."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for idx, frame in enumerate(table.frames()):
+            frame.to_csv(file, index=False, header=idx == 0, lineterminator="\n")

@@ -63,7 +63,7 @@ def _result_figures(run: str, out: Path | None) -> list[Path]:
     from sim.results import RunResult
 
     folder = find_run(run)
-    return save_figures(RunResult.load(folder), out or folder / "figures")
+    return save_figures(RunResult.load(folder).for_figures(), out or folder / "figures")
 
 
 def _padding(models: list[str], asked: Question, out: Path) -> list[Path]:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from sim.metrics.metric import Metric, weighted_mean
 from sim.metrics.run_tables import RunTables
+from sim.metrics.totals import StepTotals
 from sim.tables import PARTS
 
 
 def mean_bytes(tables: RunTables, part: str) -> float | None:
     """Return the mean of the bytes of a part while steps run; a sample stands for its steps."""
-    return weighted_mean(tables.waste[part].tolist(), _busy_ns_by_sample(tables))
-
-
-def _busy_ns_by_sample(tables: RunTables) -> list[int]:
-    """Sum the step times from each sampled step up to the next sampled one."""
-    times = (tables.steps["end_ns"] - tables.steps["start_ns"]).tolist()
-    bounds = [*tables.waste["step"].tolist(), len(times)]
-    return [sum(times[first:last]) for first, last in pairwise(bounds)]
+    weights = tables.once(StepTotals.of).busy_ns_by_sample
+    return weighted_mean(tables.waste[part].tolist(), weights)
 
 
 def fullest(tables: RunTables) -> dict[str, int] | None:

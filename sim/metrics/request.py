@@ -2,33 +2,82 @@
 
 from __future__ import annotations
 
-from sim.metrics.metric import Metric, Value, distribution
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.metrics.metric import Metric, Value, distribution, to_seconds
 from sim.metrics.run_tables import RunTables
-from sim.tables import OUTCOMES
+from sim.metrics.totals import RequestTotals, StepTotals
+from sim.tables import OUTCOMES, Rows
 from sim.units import NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """The time between two moments of a request, in seconds, of each request that has both.
+
+    Where it is per token after the first, only requests with two tokens or more have one.
+    """
+
+    begin: str
+    end: str
+    is_of_finished: bool = False
+    is_per_token: bool = False
+
+    def __call__(self, tables: RunTables) -> np.ndarray:
+        """Return all durations as float64: 8 bytes per request, beside one row group."""
+        seconds = np.empty(tables.request_table.num_rows)
+        num = 0
+        for rows in tables.request_table.rows((self.begin, self.end, *self._conditions)):
+            new = self._of_rows(rows)
+            seconds[num : num + len(new)] = new
+            num += len(new)
+        return seconds[:num]
+
+    @property
+    def _conditions(self) -> tuple[str, ...]:
+        return ("outcome",) * self.is_of_finished + ("output_tokens",) * self.is_per_token
+
+    def _of_rows(self, rows: Rows) -> np.ndarray:
+        counts = rows.is_known(self.begin) & rows.is_known(self.end)
+        if self.is_of_finished:
+            counts &= rows.is_text("outcome", "finished")
+        if self.is_per_token:
+            counts &= rows.integers("output_tokens") > 1
+        seconds = to_seconds((rows.integers(self.end) - rows.integers(self.begin))[counts])
+        return (
+            seconds / (rows.integers("output_tokens")[counts] - 1) if self.is_per_token else seconds
+        )
+
+
+TTFT = Duration("arrival_ns", "first_token_ns")
+TPOT = Duration("first_token_ns", "finish_ns", is_of_finished=True, is_per_token=True)
+E2E = Duration("arrival_ns", "finish_ns", is_of_finished=True)
+QUEUE_TIME = Duration("arrival_ns", "first_scheduled_ns")
 
 
 def count(outcome: str) -> Metric:
     """Return the metric that counts the requests with this outcome."""
 
     def value(tables: RunTables) -> int:
-        return int((tables.requests["outcome"] == outcome).sum())
+        return tables.once(RequestTotals.of).outcomes[outcome]
 
     return Metric(f"requests_{outcome}", "requests", f"requests of R that were {outcome}", value)
 
 
 def submitted(tables: RunTables) -> int:
     """Requests that arrived and ended."""
-    return len(tables.requests)
+    return tables.request_table.num_rows
 
 
 def span_s(tables: RunTables) -> float | None:
     """Seconds from the first arrival to the last arrival or step, or None if nothing ran."""
-    if not len(tables.requests) or not len(tables.steps):
+    requests, steps = tables.once(RequestTotals.of), tables.once(StepTotals.of)
+    if not requests.num_requests or not steps.num_steps:
         return None
-    arrivals = tables.requests["arrival_ns"]
-    end = max(int(arrivals.max()), int(tables.steps["end_ns"].max()))
-    return (end - int(arrivals.min())) / NS_PER_S
+    end = max(requests.last_arrival_ns, steps.largest["end_ns"])
+    return (end - requests.first_arrival_ns) / NS_PER_S
 
 
 def drain_time_s(tables: RunTables) -> float | None:
@@ -36,24 +85,20 @@ def drain_time_s(tables: RunTables) -> float | None:
 
     None if nothing ran or some request was never served, for then the backlog never ended.
     """
-    if not len(tables.requests) or not len(tables.steps):
+    requests, steps = tables.once(RequestTotals.of), tables.once(StepTotals.of)
+    if not requests.num_requests or not steps.num_steps or requests.outcomes["stuck"]:
         return None
-    if (tables.requests["outcome"] == "stuck").any():
-        return None
-    last, end = tables.requests["arrival_ns"].max(), tables.steps["end_ns"].max()
-    return max(0, int(end) - int(last)) / NS_PER_S
+    return max(0, steps.largest["end_ns"] - requests.last_arrival_ns) / NS_PER_S
 
 
 def num_preemptions(tables: RunTables) -> int:
     """Preemptions of all requests, also those in steps that scheduled nothing."""
-    return int(tables.requests["preemptions"].sum())
+    return tables.once(RequestTotals.of).preemptions
 
 
 def num_waiting_mean(tables: RunTables) -> float | None:
     """Mean number of requests before their first admission, by Little's law."""
-    ends = tables.requests["first_scheduled_ns"].fillna(tables.requests["finish_ns"])
-    waits = (ends - tables.requests["arrival_ns"]).dropna()
-    return per_second(int(waits.sum()) / NS_PER_S, tables)
+    return per_second(tables.once(RequestTotals.of).waits_ns / NS_PER_S, tables)
 
 
 def per_second(amount: float, tables: RunTables) -> float | None:
@@ -64,18 +109,17 @@ def per_second(amount: float, tables: RunTables) -> float | None:
 
 def request_throughput(tables: RunTables) -> float | None:
     """Finished requests per second."""
-    return per_second(int((tables.requests["outcome"] == "finished").sum()), tables)
+    return per_second(tables.once(RequestTotals.of).outcomes["finished"], tables)
 
 
 def generation_tokens(tables: RunTables) -> int:
     """Tokens generated by all requests."""
-    return int(tables.requests["output_tokens"].sum())
+    return tables.once(RequestTotals.of).output_tokens
 
 
 def prompt_tokens(tables: RunTables) -> int:
     """Prompt tokens of the requests that got a first token."""
-    started = tables.requests["first_token_ns"].notna()
-    return int(tables.requests["prompt_tokens"][started].sum())
+    return tables.once(RequestTotals.of).prompt_tokens
 
 
 def output_throughput(tables: RunTables) -> float | None:
@@ -90,49 +134,25 @@ def total_throughput(tables: RunTables) -> float | None:
 
 def cached_prompt_tokens(tables: RunTables) -> int:
     """Prompt tokens that were cached at first admission."""
-    return int(tables.requests["cached_tokens"].sum())
+    return tables.once(RequestTotals.of).cached_tokens
 
 
 def prefix_hit_rate(tables: RunTables) -> float | None:
     """Cached prompt tokens over prompt tokens of the admitted requests."""
-    admitted = tables.requests["cached_tokens"].notna()
-    asked = int(tables.requests["prompt_tokens"][admitted].sum())
+    asked = tables.once(RequestTotals.of).asked_tokens
     return cached_prompt_tokens(tables) / asked if asked else None
 
 
 def ttft_s(tables: RunTables) -> list[float]:
     """Seconds from arrival to first token, of each request that got one."""
-    return between_s(tables, "arrival_ns", "first_token_ns")
-
-
-def queue_time_s(tables: RunTables) -> list[float]:
-    """Seconds from arrival to the first step that scheduled it, of each scheduled request."""
-    return between_s(tables, "arrival_ns", "first_scheduled_ns")
-
-
-def e2e_s(tables: RunTables) -> list[float]:
-    """Seconds from arrival to the end, of each finished request."""
-    return between_s(tables, "arrival_ns", "finish_ns", finished_only=True)
+    seconds: list[float] = TTFT(tables).tolist()
+    return seconds
 
 
 def tpot_s(tables: RunTables) -> list[float]:
     """Seconds per token after the first, of each finished request with two tokens or more."""
-    frame = tables.requests
-    frame = frame[(frame["outcome"] == "finished") & (frame["output_tokens"] > 1)]
-    spans = (frame["finish_ns"] - frame["first_token_ns"]).tolist()
-    tokens = (frame["output_tokens"] - 1).tolist()
-    return [span / NS_PER_S / num for span, num in zip(spans, tokens, strict=True)]
-
-
-def between_s(
-    tables: RunTables, begin: str, end: str, *, finished_only: bool = False
-) -> list[float]:
-    """Return the seconds between two columns, for the requests that have both moments."""
-    frame = tables.requests
-    if finished_only:
-        frame = frame[frame["outcome"] == "finished"]
-    spans = (frame[end] - frame[begin]).dropna().tolist()
-    return [span / NS_PER_S for span in spans]
+    seconds: list[float] = TPOT(tables).tolist()
+    return seconds
 
 
 def vllm_queries(tables: RunTables) -> Value:
@@ -172,17 +192,17 @@ REQUEST_METRICS = [
         generation_tokens,
         "vllm:generation_tokens",
     ),
-    *distribution("ttft", "f - a", "requests with f", ttft_s, "vllm:time_to_first_token_seconds"),
+    *distribution("ttft", "f - a", "requests with f", TTFT, "vllm:time_to_first_token_seconds"),
     *distribution(
         "tpot",
         "(e - f) / (o - 1)",
         "finished requests with o > 1",
-        tpot_s,
+        TPOT,
         "vllm:request_time_per_output_token_seconds",
     ),
-    *distribution("e2e", "e - a", "finished requests", e2e_s, "vllm:e2e_request_latency_seconds"),
+    *distribution("e2e", "e - a", "finished requests", E2E, "vllm:e2e_request_latency_seconds"),
     *distribution(
-        "queue_time", "s - a", "requests with s", queue_time_s, "vllm:request_queue_time_seconds"
+        "queue_time", "s - a", "requests with s", QUEUE_TIME, "vllm:request_queue_time_seconds"
     ),
     Metric("cached_prompt_tokens", "tokens", "sum of c over A", cached_prompt_tokens),
     Metric("prefix_hit_rate", "1", "sum of c over A / sum of p over A", prefix_hit_rate),

@@ -31,6 +31,14 @@ class ThinnedSamples:
         self.stride = 1
         self.rows: list[Any] = []
 
+    @property
+    def next_due(self) -> int:
+        """The next step that is due; a caller that samples it and no other misses none."""
+        step = len(self.rows) * self.stride
+        if len(self.rows) == self.limit:
+            step += step % (2 * self.stride)
+        return step
+
     def is_due(self, step: int) -> bool:
         """Return whether the caller must append a row for ``step`` now; may drop rows for it."""
         if step % self.stride:
@@ -39,3 +47,9 @@ class ThinnedSamples:
             del self.rows[1::2]
             self.stride *= 2
         return step % self.stride == 0
+
+    def passed(self, num_steps: int) -> None:
+        """Drop the rows that asking ``is_due`` for each step below ``num_steps`` had dropped."""
+        step = len(self.rows) * self.stride
+        if len(self.rows) == self.limit and step < num_steps:
+            self.is_due(step)

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from sim.metrics.metric import Metric, Value
 from sim.metrics.request import num_preemptions, num_waiting_mean, span_s
 from sim.metrics.run_tables import RunTables
-from sim.tables import HELD_PREFIX
+from sim.metrics.totals import StepTotals
 from sim.units import NS_PER_S
 
 
 def num_steps(tables: RunTables) -> int:
     """Steps that scheduled something."""
-    return len(tables.steps)
+    return tables.step_table.num_rows
 
 
 def busy_ns(tables: RunTables) -> int:
     """Sum of the step times."""
-    return int((tables.steps["end_ns"] - tables.steps["start_ns"]).sum())
+    return tables.once(StepTotals.of).busy_ns
 
 
 def utilisation(tables: RunTables) -> float | None:
@@ -29,55 +29,50 @@ def utilisation(tables: RunTables) -> float | None:
 
 def step_time_mean_s(tables: RunTables) -> float | None:
     """Mean step time in seconds."""
-    return busy_ns(tables) / NS_PER_S / len(tables.steps) if len(tables.steps) else None
+    num = num_steps(tables)
+    return busy_ns(tables) / NS_PER_S / num if num else None
 
 
 def total(column: str) -> Callable[[RunTables], int]:
     """Return the function that sums a column."""
-    return lambda tables: int(tables.steps[column].sum())
+    return lambda tables: tables.once(StepTotals.of).sums[column]
 
 
-def over_time(tables: RunTables, values: list[int]) -> float | None:
-    """Return the mean over the span of what holds while each step runs and is 0 in between."""
-    steps, span = tables.steps, span_s(tables)
-    if not span:
-        return None
-    times = (steps["end_ns"] - steps["start_ns"]).tolist()
-    return sum(v * t for v, t in zip(values, times, strict=True)) / NS_PER_S / span
+def over_time(amount_ns: int, tables: RunTables) -> float | None:
+    """Return the mean over the span of what holds while each step runs and is 0 in between.
+
+    amount_ns : sum over the steps of value times step time
+    """
+    span = span_s(tables)
+    return amount_ns / NS_PER_S / span if span else None
 
 
 def running_mean(tables: RunTables) -> float | None:
     """Mean over time of the requests that are running."""
-    return over_time(tables, tables.steps["num_running"].tolist())
+    return over_time(tables.once(StepTotals.of).over_time["num_running"], tables)
 
 
 def largest(column: str) -> Callable[[RunTables], Value]:
     """Return the function that finds the largest value of a column."""
-    return lambda tables: int(tables.steps[column].max()) if len(tables.steps) else None
-
-
-def usage(free_blocks: float | None, tables: RunTables) -> float | None:
-    """Return the share of usable blocks (all but the null block) that are held."""
-    usable = tables.num_blocks - 1
-    return 1 - free_blocks / usable if free_blocks is not None and usable > 0 else None
+    return lambda tables: tables.once(StepTotals.of).largest.get(column)
 
 
 def usage_mean(tables: RunTables) -> float | None:
     """Mean over time of the usage; between steps nothing is held."""
-    usable = tables.num_blocks - 1
-    held = over_time(tables, (usable - tables.steps["free_blocks"]).tolist())
+    steps, usable = tables.once(StepTotals.of), _num_usable(tables)
+    held = over_time(usable * steps.busy_ns - steps.over_time["free_blocks"], tables)
     return held / usable if held is not None and usable > 0 else None
 
 
 def usage_max(tables: RunTables) -> float | None:
-    """Largest usage while a step runs."""
-    return usage(int(tables.steps["free_blocks"].min()), tables) if len(tables.steps) else None
+    """Largest share of usable blocks that are held while a step runs."""
+    least_free, usable = tables.once(StepTotals.of).least_free_blocks, _num_usable(tables)
+    return 1 - least_free / usable if least_free is not None and usable > 0 else None
 
 
-def held_blocks_max(tables: RunTables) -> Value:
-    """Most blocks with a holder while a step runs, over all groups."""
-    held = [name for name in tables.steps.columns if name.startswith(HELD_PREFIX)]
-    return int(tables.steps[held].sum(axis=1).max()) if len(tables.steps) else None
+def _num_usable(tables: RunTables) -> int:
+    """All blocks but the null block."""
+    return tables.num_blocks - 1
 
 
 def acceptance_length_mean(tables: RunTables) -> float | None:
@@ -156,7 +151,7 @@ STEP_METRICS = [
         "vllm:spec_decode_num_accepted_tokens",
     ),
     Metric("acceptance_length_mean", "tokens", "1 + G / V", acceptance_length_mean),
-    Metric("held_blocks_max", "blocks", "largest sum of held over groups", held_blocks_max),
+    Metric("held_blocks_max", "blocks", "largest sum of held over groups", largest("held_blocks")),
     Metric(
         "cached_free_blocks_max", "blocks", "largest cached free", largest("cached_free_blocks")
     ),

@@ -1,7 +1,9 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from sim.errors import InvariantError
 from sim.latency.work import StepWork
 from sim.records import Recorder
 from sim.request import Request
@@ -10,12 +12,12 @@ from tests.unit.latency.fakes import FULL, make_layout
 from tests.unit.metrics.slow_waste import FakeManager, make_group, make_manager, make_pool
 
 
-def make_recorder(*, num_groups=2, waste_samples=4):
+def make_recorder(*, num_groups=2, waste_samples=4, **settings):
     """A recorder for groups of one full layer each: 10 blocks of 16 slots x 32 B = 512 B."""
     layout = make_layout(*[(FULL, 1)] * num_groups)
     layout.bytes_per_block = 512
     layout.waste = {"kv_memory_bytes": 5200}
-    return Recorder(layout, waste_samples)
+    return Recorder(layout, waste_samples, **settings)
 
 
 def make_state(*, held=(), num_groups=2):
@@ -140,3 +142,48 @@ def test_counters_and_sizes_come_along():
 def test_an_unknown_outcome_is_refused():
     with pytest.raises(ValueError, match="outcome is 'lost'"):
         make_recorder().request_done(Request("r", 1, 1), "lost", None)
+
+
+def rows_of(first, last):
+    rows = np.arange(12 * (last - first)).reshape(-1, 12)
+    rows[:, 0] = np.arange(first, last)
+    return rows
+
+
+def test_blocks_of_steps_and_single_steps_are_one_table():
+    recorder = make_recorder()
+    scheduler, manager = make_state()
+    recorder.steps(rows_of(0, 3))
+    recorder.step(7, 8, StepWork([], [1]), scheduler, manager, 0)
+    recorder.steps(rows_of(4, 6))
+    steps = recorder.tables(manager).steps
+    assert recorder.num_steps == len(steps) == 6
+    assert steps["step"].tolist() == list(range(6))
+    assert steps.iloc[2].tolist() == rows_of(0, 3)[2].tolist()
+
+
+def test_a_block_that_leaves_out_a_step_is_a_broken_invariant():
+    recorder = make_recorder()
+    with pytest.raises(InvariantError, match="step 1 follows after 0 steps"):
+        recorder.steps(rows_of(1, 3))
+
+
+def test_a_sample_comes_from_the_step_that_is_due():
+    recorder = make_recorder()
+    recorder.waste_row(0, 100, range(10))
+    assert recorder.next_sample == 1
+    assert recorder.tables(make_state()[1]).waste.iloc[0].tolist() == [0, 100, *range(10)]
+    recorder.waste_row(1, 200, range(10))
+    recorder.waste_row(2, 200, range(10))
+    recorder.waste_row(3, 200, range(10))
+    with pytest.raises(InvariantError, match="step 5 was sampled, due is step 4"):
+        recorder.waste_row(5, 300, range(10))
+
+
+def test_requests_leave_in_order_when_arrivals_are_told():
+    recorder = make_recorder(row_group_rows=2)
+    for arrival in [1, 5, 5, 9]:
+        recorder.request_added(arrival)
+    for name, arrival in [("c", 5), ("a", 9), ("b", 5), ("d", 1)]:
+        recorder.request_done(Request(name, 1, 1, arrival_ns=arrival), "aborted", None)
+    assert recorder.tables(make_state()[1]).requests["request_id"].tolist() == ["d", "c", "b", "a"]

@@ -3,7 +3,12 @@
 from types import SimpleNamespace
 
 from sim.cli.endings import ending_lines, stuck_lines
-from tests.unit.metrics.fakes import make_requests
+from sim.tables import REQUEST_COLUMNS, MemoryTable
+from tests.unit.metrics import fakes
+
+
+def make_requests(*rows):
+    return MemoryTable.of(fakes.make_requests(*rows), REQUEST_COLUMNS)
 
 
 def assembly(planned):

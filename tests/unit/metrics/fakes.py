@@ -52,7 +52,7 @@ def make_waste(*rows):
 
 def make_tables(requests=(), steps=(), waste=(), *, num_groups=1, **counters):
     settings = {"num_blocks": 11, "kv_memory_bytes": 1000, **counters}
-    return RunTables(
+    return RunTables.of_frames(
         make_requests(*requests),
         make_steps(*steps, num_groups=num_groups),
         make_waste(*waste),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ from .arrivals import Arrival, Process, closed_loop, instants_ns, open_loop, pau
 from .lengths import Lengths
 from .params import Count, Params, Seconds, Tokens
 from .streams import Streams
+
+KEPT_LENGTHS = 100_000  # of system prompts; those beyond are drawn again
 
 
 class SessionArrival(Arrival):
@@ -148,10 +151,11 @@ def _spec(session: int, number: int, history: list[Span], turn: Turn) -> Request
 
 def sessions(streams: Streams, params: MultiTurnParams) -> Iterator[Session]:
     """Yield sessions in order of number until ``num_requests`` turns are planned."""
+    num_system_of = lru_cache(KEPT_LENGTHS)(system_lengths(streams, params))
     remaining = params.num_requests
     number = 0
     while remaining:
-        session = plan(number, streams, params)
+        session = plan(number, streams, params, num_system_of)
         if len(session.turns) > remaining:
             session = replace(session, turns=session.turns[:remaining])
         remaining -= len(session.turns)
@@ -159,11 +163,28 @@ def sessions(streams: Streams, params: MultiTurnParams) -> Iterator[Session]:
         yield session
 
 
-def plan(number: int, streams: Streams, params: MultiTurnParams) -> Session:
-    """Return what session ``number`` will do, at least one turn."""
+def system_lengths(streams: Streams, params: MultiTurnParams) -> Callable[[int], int]:
+    """Return the function from a system prompt's number to its length; it draws at each call."""
+
+    def num_system_of(prompt: int) -> int:
+        return params.system_prompt.draw(streams.child("multi_turn.system", prompt))
+
+    return num_system_of
+
+
+def plan(
+    number: int,
+    streams: Streams,
+    params: MultiTurnParams,
+    num_system_of: Callable[[int], int] | None = None,
+) -> Session:
+    """Return what session ``number`` will do, at least one turn.
+
+    num_system_of : ``system_lengths`` of the same arguments, to draw each length once
+    """
     rng = streams.child("multi_turn.session", number)
     prompt = int(rng.integers(params.num_system_prompts))
-    num_system = params.system_prompt.draw(streams.child("multi_turn.system", prompt))
+    num_system = (num_system_of or system_lengths(streams, params))(prompt)
     num_turns = int(rng.geometric(1 / params.mean_turns))
     pause = pause_ns(params.arrival.think_time_s or 0.0, rng)
     turns = tuple(_turns(num_turns, num_system, rng, params))

@@ -11,7 +11,7 @@ Draws: tenant k from the stream ("shared_prefix.tenant", k), request i from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -24,6 +24,8 @@ from .arrivals import Arrival, Process, closed_loop, instants_ns, open_loop, pau
 from .lengths import Lengths
 from .params import Count, Params
 from .streams import Streams
+
+KEPT_LENGTHS = 100_000  # of system prompts; those beyond are drawn again
 
 
 class RequestArrival(Arrival):
@@ -90,7 +92,7 @@ def requests(streams: Streams, params: SharedPrefixParams) -> Iterator[tuple[Req
     shares = popularity(params.num_tenants, params.zipf_exponent)
     bounds = np.cumsum(shares)
 
-    @cache
+    @lru_cache(KEPT_LENGTHS)
     def system_length(tenant: int) -> int:
         return params.system_prompt.draw(streams.child("shared_prefix.tenant", tenant))
 

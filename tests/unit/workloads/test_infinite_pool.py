@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.request import PrefixIds
+from sim.prefix_ids import PrefixIds
 from workloads.mooncake import MooncakeParams, requests
 
 TRACES = Path(__file__).parents[3] / ".." / "shared" / "traces"

@@ -8,7 +8,8 @@ import pytest
 import simpy
 from pydantic import ValidationError
 
-from sim.request import PrefixIds, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Span
 from workloads.errors import TraceFormatError
 from workloads.mooncake import MooncakeParams, TraceArrival, count, process, requests
 from workloads.streams import Streams

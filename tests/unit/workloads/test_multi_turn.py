@@ -6,7 +6,8 @@ import pytest
 import simpy
 from pydantic import ValidationError
 
-from sim.request import Outcome, PrefixIds, RequestSpec, Span, Submission
+from sim.prefix_ids import PrefixIds
+from sim.request import Outcome, RequestSpec, Span, Submission
 from workloads.lengths import Lengths
 from workloads.multi_turn import MultiTurnParams, plan, process, sessions
 from workloads.streams import Streams
@@ -21,7 +22,7 @@ def talk(params: MultiTurnParams, status=lambda spec: "finished", service_ns: in
 
     def submit(spec: RequestSpec) -> Submission:
         log.append((env.now, spec))
-        submission = Submission(spec, env.event(), env.event(), lambda: None)
+        submission = Submission(spec, lambda *_: env.event(), lambda _: None)
 
         def serve():
             came = env.now

@@ -32,7 +32,7 @@ def test_a_request_waits_for_the_one_before_and_for_the_pause():
 
     def submit(spec):
         came.append(env.now)
-        submission = Submission(spec, env.event(), env.timeout(1_000_000_000), lambda: None)
+        submission = Submission(spec, lambda *_: env.timeout(1_000_000_000), lambda _: None)
         return submission
 
     env.process(process(env, submit, Streams(0), params))

@@ -4,7 +4,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from sim.request import PrefixIds
+from sim.prefix_ids import PrefixIds
 from workloads.lengths import Lengths
 from workloads.shared_prefix import SharedPrefixParams, popularity, requests
 from workloads.streams import Streams

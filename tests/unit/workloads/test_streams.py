@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from workloads.streams import Streams
+from workloads.streams import Streams, _name_words
 
 
 def draws(streams: Streams, name: str, *index: int) -> list[float]:
@@ -47,6 +47,14 @@ def test_children_of_neighbouring_indices_are_not_correlated():
     assert abs(r) < 5 / np.sqrt(n)
     # mean of uniform draws: standard error sqrt(1 / 12 n)
     assert abs(first.mean() - 0.5) < 5 / np.sqrt(12 * n)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**128 - 1, 2**200])
+@pytest.mark.parametrize("index", [(), (0,), (2**32 - 1,), (0, 0), (3, 7)])
+def test_a_child_is_the_spawned_child_of_a_seed_sequence(seed, index):
+    sequence = np.random.SeedSequence(seed, spawn_key=(*_name_words("a name"), *index))
+    expected = np.random.PCG64(sequence).state
+    assert Streams(seed).child("a name", *index).bit_generator.state == expected
 
 
 @pytest.mark.parametrize("index", [-1, 2**32])

@@ -2,6 +2,7 @@
 # make demo     install, run the main job, show the result: about a minute on two cores
 # make test     install, run the tests, all but the slow ones: about two minutes on two cores
 # make slow     the slow tests: whole public traces (skipped where ../shared/traces is absent)
+# make compiled the compiled engine beside the Python one; installs Numba, compiles for a minute
 # make verify   random worlds on vLLM's own classes and on ours, for DURATION=3600 s; installs vLLM
 # make ci       the stages of .ci/stages.py, each within its time budget
 # make lint     ruff: lint and format, no changes made
@@ -14,7 +15,7 @@ DEMO := configs/scenarios/gemma_3_27b_multi_turn.yaml
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test slow verify lint ci clean
+.PHONY: demo test slow compiled verify lint ci clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -34,10 +35,14 @@ demo: $(VENV)/.installed
 	$(BIN)/kvsim run $(DEMO)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not compiled'
 
 slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 -m 'slow and not compiled'
+
+compiled: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable '.[fast]'
+	$(BIN)/python -m pytest -m compiled
 
 DURATION ?= 3600
 SEED ?= 0

@@ -83,8 +83,13 @@ class SchedulerConfig(Strict):
 
 
 class EngineConfig(Strict):
-    """Choices of the simulator itself."""
+    """Choices of the simulator itself.
 
+    core is how a run is computed, not what comes out of it, so it is no part of the scenario that
+    names and accompanies a result.
+    """
+
+    core: Annotated[Literal["auto", "python", "compiled"], Field(exclude=True)] = "auto"
     manager: Literal["native", "vllm"] = "native"
     free_queue: str = "lru"
     profile: str = "vllm-0.25.1"

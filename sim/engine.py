@@ -8,6 +8,7 @@ step is in flight then; while one is, nothing is scheduled before it ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import simpy
@@ -26,11 +27,15 @@ SCHEDULE = 2
 class Engine:
     """Turns submissions into requests, and the core's answers into events.
 
-    SimPy sees at most one event per engine step, per arrival and per end of a request. The clock,
-    ``env.now``, is whole nanoseconds.
+    SimPy sees one event for each time that the core wakes (each step's end, or fewer: see
+    ``EngineCore.advance``), one for each moment of a request that somebody asks for, and those of
+    the workload. The clock, ``env.now``, is whole nanoseconds.
 
     prefix_ids : spec -> the identities of its hash blocks (sim.request.PrefixIds)
-    on_end : called with each request that ended
+    on_end : called with each request that ended, once, in the order in which they ended
+    num_encoder_tokens : of a request that names none
+    env : a clock that others share; None makes one
+    on_arrival : called with each request, before it is taken or rejected
     """
 
     def __init__(
@@ -39,15 +44,18 @@ class Engine:
         prefix_ids: Callable[[RequestSpec], Sequence[int]],
         on_end: Callable[[Request], None] = lambda request: None,
         num_encoder_tokens: int = 0,
+        env: simpy.Environment | None = None,
+        on_arrival: Callable[[Request], None] = lambda request: None,
     ):
-        self.env = simpy.Environment(initial_time=0)
+        self.env = simpy.Environment(initial_time=0) if env is None else env
         self.core = core
         self._prefix_ids = prefix_ids
         self._on_end = on_end
-        self._num_encoder_tokens = num_encoder_tokens  # of a request that names none
+        self._on_arrival = on_arrival
+        self._num_encoder_tokens = num_encoder_tokens
         self._submissions: dict[str, Submission] = {}
         self._aborts: list[Submission] = []
-        self._is_scheduled = False
+        self._is_scheduled = False  # at this instant, when everything else has happened
 
     def run(self, process: Callable[[simpy.Environment, Submit], Any] | None = None) -> None:
         """Run until no event is left; ``process(env, submit)`` is a workload to start with."""
@@ -61,18 +69,40 @@ class Engine:
 
         Raises ConfigError if a request with this id has not ended.
         """
-        env = self.env
         if spec.request_id in self._submissions:
             raise ConfigError.one("request_id", spec.request_id, "an id that is not in use")
-        submission = Submission(spec, env.event(), env.event(), lambda: self._abort(submission))
+        request = _request(spec, self.env.now, self._num_encoder_tokens)
+        submission = Submission(spec, self._make_event, self._abort, request)
         self._submissions[spec.request_id] = submission
-        request = _request(spec, env.now, self._num_encoder_tokens)
-        if self.core.add(request) is None:
-            request.prefix_ids = self._prefix_ids(spec)
+        self._on_arrival(request)
+        if self.core.add(request, partial(self._prefix_ids, spec)) is None:
             self._schedule_soon()
         else:
             self._deliver(request)
         return submission
+
+    def _make_event(self, submission: Submission, moment: str) -> simpy.Event:
+        """Make the event of a moment; the core shall stop there if it is to come.
+
+        A moment of this very instant is not in the past: its event is about to be processed.
+        """
+        event = simpy.Event(self.env)
+        request: Any = submission.request
+        if request.finish_ns < 0:
+            self.core.watch(request, moment == "first_token")
+        if moment == "first_token" and request.first_token_ns >= 0:
+            self._happens(event, request.first_token_ns, request.first_token_ns)
+        elif moment == "done" and request.finish_ns >= 0:
+            self._happens(event, request.finish_ns, _outcome(request))
+        return event
+
+    def _happens(self, event: simpy.Event, at_ns: int, value: Any) -> None:
+        """Let an event succeed at its time; before now means that it has been processed."""
+        event._ok, event._value = True, value
+        if at_ns < self.env.now:
+            event.callbacks = None
+        else:
+            self.env.schedule(event, delay=at_ns - self.env.now)
 
     def _abort(self, submission: Submission) -> None:
         """End a request between two steps, as the engine does: during one, when it ends.
@@ -91,45 +121,59 @@ class Engine:
             self._schedule_soon()
 
     # -- what the clock calls ------------------------------------------------------------------
-    def _at(self, delay_ns: int, priority: int, action: Callable[[], None]) -> None:
+    def _at(self, time_ns: int, priority: int, action: Callable[[Any], None]) -> None:
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
-        event.callbacks.append(lambda _: action())
-        self.env.schedule(event, priority=priority, delay=delay_ns)
+        event.callbacks.append(action)
+        self.env.schedule(event, priority=priority, delay=time_ns - self.env.now)
 
     def _schedule_soon(self) -> None:
         """Schedule at this instant, unless a step is in flight or it is about to be done."""
         if not self.core.is_busy and not self._is_scheduled:
-            self._schedule_last()
+            self._is_scheduled = True
+            self._at(self.env.now, SCHEDULE, self._schedule)
 
-    def _schedule_last(self) -> None:
-        self._is_scheduled = True
-        self._at(0, SCHEDULE, self._schedule)
-
-    def _schedule(self) -> None:
+    def _schedule(self, _: Any = None) -> None:
+        """Let the core go on, up to the next event of anybody else."""
         self._is_scheduled = False
-        advance = self.core.advance(self.env.now, self.env.peek())
+        advance = self.core.advance(self.env.now, self._horizon())
         for request in advance.ended:
             self._deliver(request)
         if advance.wake_ns is not None:
-            self._at(advance.wake_ns - self.env.now, STEP_END, self._step_end)
+            self._at(advance.wake_ns, STEP_END, self._step_end)
 
-    def _step_end(self) -> None:
+    def _horizon(self) -> float:
+        """Return a time before which nobody comes to this engine."""
+        return self.env.peek()
+
+    def _step_end(self, _: Any) -> None:
         completed = self.core.complete(self.env.now)
-        if self.core.is_busy or self.core.has_requests:
-            self._schedule_last()
+        self._is_scheduled = self.core.is_busy or self.core.has_requests
         for request in completed.first_tokens:
-            self._submissions[request.request_id].first_token.succeed(request.first_token_ns)
+            event = self._submissions[request.request_id].first_token_event
+            if event is not None:
+                self._happens(event, request.first_token_ns, request.first_token_ns)
         for request in completed.ended:
             self._deliver(request)
         aborts, self._aborts = self._aborts, []
         for submission in aborts:
             self._abort(submission)
+        if self._is_scheduled:
+            self._schedule_last()
+
+    def _schedule_last(self) -> None:
+        """Schedule after everything else of this instant; at once if nothing else is to come."""
+        if self.env.peek() > self.env.now:
+            self._schedule()
+        else:
+            self._at(self.env.now, SCHEDULE, self._schedule)
 
     def _deliver(self, request: Request) -> None:
+        """Tell that a request has ended, or will have by the time its event is processed."""
         submission = self._submissions.pop(request.request_id)
         self._on_end(request)
-        submission.done.succeed(_outcome(request))
+        if submission.done_event is not None:
+            self._happens(submission.done_event, request.finish_ns, _outcome(request))
 
 
 def _request(spec: RequestSpec, arrival_ns: int, num_encoder_tokens: int) -> Request:

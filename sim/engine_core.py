@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from sim.admission import Admission
 from sim.core.integrity import check_integrity
 from sim.errors import ConfigError
 from sim.latency.work import StepTime, StepWork
@@ -16,6 +19,8 @@ from sim.scheduler.scheduler import Scheduler
 
 LAST_NS = 1 << 62
 """Times beyond it do not fit the result tables' 64 bits."""
+
+MakePrefixIds = Callable[[], Sequence[int]]
 
 
 class StepRecorder(Protocol):
@@ -37,9 +42,11 @@ class StepRecorder(Protocol):
 
 
 class Advance(NamedTuple):
-    """What an instant brought, after the outputs that came at it.
+    """What an instant brought, after the outputs that came at it, and what came up to ``wake_ns``.
 
-    ended : requests that were given up; their ``outcome`` says so
+    ended : requests that ended, in order: given up (``outcome`` says so), or finished in a step
+        that the core went through by itself. ``finish_ns`` may lie behind the instant, and is
+        before ``horizon_ns``; a request that is watched is among them only if it was given up
     wake_ns : when the oldest batch in flight ends, or None if nothing can be done before something
         arrives
     """
@@ -92,6 +99,7 @@ class EngineCore:
         self.manager = scheduler.kv_cache_manager
         self.step_time = step_time
         self.recorder = recorder
+        self.admission = Admission(scheduler.limits, self.manager, reject_unschedulable)
         self.reject_unschedulable = reject_unschedulable
         self.check_every = check_every
         self.on_step = on_step
@@ -105,66 +113,32 @@ class EngineCore:
         self._stuck_since = -1  # changes so far when nothing could go on any more
 
     # -- requests come and go ----------------------------------------------------------------
-    def add(self, request: Request) -> str | None:
-        """Take a request, or return why it is rejected."""
-        reason = self.refusal(request)
-        if reason is None:
-            self._num_changes += 1
-            self.scheduler.add_request(request)
-        else:
+    def add(self, request: Request, make_prefix_ids: MakePrefixIds = tuple) -> str | None:
+        """Take a request, or return why it is rejected.
+
+        make_prefix_ids : returns the identities of its hash blocks; called if it is taken
+        """
+        reason = self.admission.refusal(request)
+        if reason is not None:
             self._end(request, "rejected", request.arrival_ns, reason)
-        return reason
+            return reason
+        self._num_changes += 1
+        self.scheduler.add_request(request)
+        request.prefix_ids = make_prefix_ids()
+        return None
 
-    def refusal(self, request: Request) -> str | None:
-        """Return why a request can never be served, None if it may be."""
-        limit = self.scheduler.limits.max_model_len
-        if request.num_prompt_tokens < 1:
-            return "the prompt is empty"
-        if request.num_prompt_tokens >= limit:
-            return f"prompt of {request.num_prompt_tokens:,} tokens, max_model_len {limit:,}"
-        if not self.reject_unschedulable:
-            return None
-        total = request.num_prompt_tokens + request.max_tokens
-        if total > limit:
-            return f"prompt and output of {total:,} tokens, max_model_len {limit:,}"
-        if request.stop_after is not None:
-            total = request.num_prompt_tokens + min(request.max_tokens, request.stop_after)
-        return self._lack_of_blocks(request, total)
+    def watch(self, request: Request, first_token: bool = True) -> None:
+        """Somebody waits for a request's first token or its end: return at the step that brings it.
 
-    def _lack_of_blocks(self, request: Request, total: int) -> str | None:
-        """Compare what the request needs when it is alone with the whole pool."""
-        usable = self._num_usable_blocks
-        needed = self._decode_need(request, total)
-        if self.scheduler.limits.scheduler_reserve_full_isl:
-            needed = max(needed, self._admission_need(request))
-        if needed <= usable:
-            return None
-        return f"{total:,} tokens need {needed:,} blocks, the pool has {usable:,}"
+        If the first token has come, ``first_token_ns`` says so from here on. This core returns at
+        every step anyway, and its requests are always up to date.
+        """
 
-    @property
-    def _num_usable_blocks(self) -> int:
-        manager = self.manager
-        return manager.block_pool.num_gpu_blocks - 1 - manager.coordinator.num_permanent_blocks
-
-    def _admission_need(self, request: Request) -> int:
-        """Blocks that the admission gate asks for before anything is computed."""
-        num_tokens, empty = request.num_prompt_tokens, self.manager.empty_kv_cache_blocks
-        return self.manager.coordinator.get_num_blocks_to_allocate(
-            request.request_id,
-            num_tokens,
-            empty,
-            0,
-            num_tokens,
-            apply_admission_cap=True,
-            num_encoder_tokens=request.num_encoder_tokens,
-        )
-
-    def _decode_need(self, request: Request, total: int) -> int:
-        """Most blocks at once from the last prompt token on; the last token is only sampled."""
-        num_prompt = request.num_prompt_tokens
-        return self.manager.coordinator.most_blocks_held(
-            num_prompt - 1, total - 1, num_prompt, request.num_encoder_tokens
-        )
+    def cached_prefix_ids(self) -> np.ndarray:
+        """Return the identities that blocks are cached under, in any group, sorted; int64."""
+        indexes = self.manager.block_pool.cached_blocks
+        found = [np.fromiter(index, np.int64, len(index)) for index in indexes]
+        return np.unique(np.concatenate(found))
 
     def abort(self, request_id: str, now_ns: int) -> Request | None:
         """End a request from outside; return it, or None if it is unknown or has ended."""
@@ -243,8 +217,7 @@ class EngineCore:
 
     def _first_in_vain(self) -> Request | None:
         """Return the first that waits although it has the pool to itself, if it may not do so."""
-        free = self.manager.block_pool.get_num_free_blocks()
-        if self._in_flight or free < self._num_usable_blocks or not self.reject_unschedulable:
+        if self._in_flight or not self.reject_unschedulable or not self._has_whole_pool():
             return None
         candidates = self.scheduler.policy.make_queue()
         for queue in (self.scheduler.skipped_waiting, self.scheduler.waiting):
@@ -254,6 +227,10 @@ class EngineCore:
                     break
         return candidates.peek_request() if candidates else None
 
+    def _has_whole_pool(self) -> bool:
+        free: int = self.manager.block_pool.get_num_free_blocks()
+        return free >= self.admission.num_usable_blocks
+
     def _may_repeat(self, request: Request, now_ns: int, given_up: list[Request]) -> bool:
         """Deal with a request that failed although it had the whole pool to itself.
 
@@ -261,7 +238,7 @@ class EngineCore:
         second time and no request has ended, arrived or got a token in between. So it is, too,
         while its own outputs are to come: they may end it.
         """
-        if self.manager.block_pool.get_num_free_blocks() < self._num_usable_blocks:
+        if not self._has_whole_pool():
             return not self._in_flight
         may_go_on = self._in_flight or not self.reject_unschedulable
         if may_go_on and not self._has_failed_before(request):
@@ -335,7 +312,7 @@ class EngineCore:
 
     def _why_stuck(self, request: Request) -> str:
         pool = self.manager.block_pool
-        free, usable = pool.get_num_free_blocks(), self._num_usable_blocks
+        free, usable = pool.get_num_free_blocks(), self.admission.num_usable_blocks
         state = f"{request.status.name.lower()} with {request.num_tokens:,} tokens"
         if request in self._hopeless:
             return f"{state}: it does not fit the whole pool of {usable:,} blocks"
@@ -346,5 +323,5 @@ class EngineCore:
         first = next(iter(queue), request)
         if first is not request:
             return f"{state} behind {first.request_id}"
-        needed = self._admission_need(request)
+        needed = self.admission.admission_need(request)
         return f"{state}: it needs {needed:,} blocks at once, {free:,} of {usable:,} are free"

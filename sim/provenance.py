@@ -8,17 +8,24 @@ import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.profiling import Profile
 
 _PACKAGES = ("hybrid-kv-sim", "numpy", "pandas", "pyarrow", "simpy", "matplotlib", "pydantic")
 
 
-def provenance(seed: int, wall_time_s: float, file_digests: Mapping[str, str]) -> dict[str, Any]:
+def provenance(
+    seed: int, wall_time_s: float, file_digests: Mapping[str, str], profile: Profile | None = None
+) -> dict[str, Any]:
     """Return the content of ``provenance.json``: the only file of a result that may differ.
 
-    wall_time_s is measured by the caller; file_digests maps each input file to its sha256.
+    wall_time_s is measured by the caller; file_digests maps each input file to its sha256; profile
+    says where the time went, if that was measured.
     """
     return {
+        **({"profile": profile.as_json()} if profile is not None else {}),
         "files": dict(file_digests),
         "git": _git(),
         "platform": platform.platform(),

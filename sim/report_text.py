@@ -53,6 +53,25 @@ def reason_renderables(result: RunResult) -> list[RenderableType]:
     return [table, *map(Text, veto_sentences(summary, groups))]
 
 
+def profile_renderables(profile: Mapping[str, Any]) -> list[RenderableType]:
+    """Return where the time of a run went (``Profile.as_json``), and what measuring it cost."""
+    from rich.text import Text
+
+    total_s = profile["total_s"]
+    rows = [
+        (name, f"{part['seconds']:.3f}", f"{part['seconds'] / total_s:.1%}", _calls(part["calls"]))
+        for name, part in profile["parts"].items()
+    ]
+    rows.append(("together", f"{total_s:.3f}", "100.0%", ""))
+    table = _table("Where the time went", ("", "s", "share", "calls"), rows, right_from=1)
+    cost = f"measuring took some {profile['overhead_s']:.3f} s of it"
+    return [table, Text(cost)]
+
+
+def _calls(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
 def lost_renderables(worst: Sequence[tuple[str, int, int, str]]) -> list[RenderableType]:
     """Return the requests that lost most of what had been cached (``Story.worst``)."""
     rows = [(name, why, f"{lost:,}", f"{tokens:,}") for name, lost, tokens, why in worst]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
-
-import numpy as np
 
 
 class Span(NamedTuple):
@@ -72,14 +69,16 @@ class RequestSpec:
                 f"request {self.request_id}: max_tokens is {self.max_tokens}, "
                 f"the output has {self.output.length} tokens"
             )
-        for span in (*self.prompt, self.output):
-            if span.length < 1 or span.start < 0:
-                raise ValueError(f"request {self.request_id}: {span} is not a span of tokens")
+        _, starts, lengths = zip(*self.prompt, self.output, strict=True)
+        if min(starts) < 0 or min(lengths) < 1:
+            spans = (*self.prompt, self.output)
+            wrong = next(span for span in spans if span.length < 1 or span.start < 0)
+            raise ValueError(f"request {self.request_id}: {wrong} is not a span of tokens")
 
     @property
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt."""
-        return sum(span.length for span in self.prompt)
+        return sum([length for _, _, length in self.prompt])
 
     @property
     def num_output_tokens(self) -> int:
@@ -106,18 +105,54 @@ class Outcome:
     reason: str | None = None
 
 
-@dataclass(slots=True)
 class Submission:
     """What ``submit`` returns: two SimPy events and a way to go away.
 
     ``first_token`` succeeds with the time in nanoseconds, ``done`` with an ``Outcome``. A request
-    that ends without a first token never triggers ``first_token``.
+    that ends without a first token never triggers ``first_token``. An event is made when it is
+    first asked for; if its moment lies in the past, it is one that has been processed, so that a
+    process that yields it goes on at once.
+
+    make_event : (submission, "first_token" or "done") -> the event
+    abort : what ``abort()`` does with the submission
+    request : the scheduler's record of it, None while there is none
+
+    first_token_event and done_event are the events as far as somebody has asked for them.
     """
 
-    spec: RequestSpec
-    first_token: Any
-    done: Any
-    abort: Callable[[], None]
+    __slots__ = ("_abort", "_make_event", "done_event", "first_token_event", "request", "spec")
+
+    def __init__(
+        self,
+        spec: RequestSpec,
+        make_event: Callable[[Submission, str], Any],
+        abort: Callable[[Submission], None],
+        request: Request | None = None,
+    ):
+        self.spec = spec
+        self.request = request
+        self.first_token_event: Any = None
+        self.done_event: Any = None
+        self._make_event = make_event
+        self._abort = abort
+
+    @property
+    def first_token(self) -> Any:
+        """The event of the first output token."""
+        if self.first_token_event is None:
+            self.first_token_event = self._make_event(self, "first_token")
+        return self.first_token_event
+
+    @property
+    def done(self) -> Any:
+        """The event of its end."""
+        if self.done_event is None:
+            self.done_event = self._make_event(self, "done")
+        return self.done_event
+
+    def abort(self) -> None:
+        """Ask the engine to end it; too late is no error."""
+        self._abort(self)
 
 
 class RequestStatus(IntEnum):
@@ -229,86 +264,3 @@ class Request:
         if coarse is None:
             coarse = self._coarse[factor] = list(self.prefix_ids[factor - 1 :: factor])
         return coarse
-
-
-class PrefixIds:
-    """Dense integers for prefixes: equal integers exactly for equal tokens up to the boundary.
-
-    A prefix is named by the spans before it, the source and start of the span it ends in, and its
-    length. Spans that begin in the same way share a node of a trie; a node hands out one integer
-    for each hash block that ends inside it. So the cost is per span and per block, never per token.
-
-    Invariants: ids are given in order from 0; an id never changes its meaning.
-    Source: ours; plays the part of vLLM's chained block hashes (spec/manager.md 2.3, 2.6).
-    """
-
-    def __init__(self, hash_block_size: int):
-        if hash_block_size < 1:
-            raise ValueError(f"hash_block_size is {hash_block_size}, must be at least 1")
-        self.hash_block_size = hash_block_size
-        self._nodes: dict[tuple[int, int, str, int], int] = {}
-        self._ids: list[array[int]] = []
-        self._roots: dict[tuple[str | None, str | None], int] = {}
-        self._next = 0
-
-    def __len__(self) -> int:
-        """Return how many identities were given so far."""
-        return self._next
-
-    def of(self, spec: RequestSpec) -> np.ndarray:
-        """Return int64 ids of each full hash block of prompt and output.
-
-        Returns
-        -------
-        array, shape ((num_prompt_tokens + num_output_tokens) // hash_block_size,)
-        """
-        return self.of_spans((*spec.prompt, spec.output), spec.cache_salt, spec.lora_name)
-
-    def of_spans(
-        self, spans: Iterable[Span], salt: str | None = None, lora: str | None = None
-    ) -> np.ndarray:
-        """Return int64 ids of each full hash block of a sequence of spans.
-
-        salt, lora : equal tokens under another salt or adapter are other prefixes.
-        """
-        size = self.hash_block_size
-        parts: array[int] = array("q")
-        node = self._roots.setdefault((salt or None, lora or None), -1 - len(self._roots))
-        position = 0
-        for span in merge_spans(spans):
-            node = self._node(node, position, span)
-            end = position + span.length
-            parts.extend(self._first_ids(node, end // size - position // size))
-            position = end
-        return np.frombuffer(parts, dtype=np.int64) if parts else np.empty(0, np.int64)
-
-    def collisions(self) -> list[int]:
-        """Return the identities that do not name exactly one prefix; none, unless damage was done.
-
-        An identity may be given once, in one node, and all that were given are below ``len``.
-        Cost: O(identities).
-        """
-        given = np.concatenate([np.array(ids, np.int64) for ids in self._ids] or [np.empty(0)])
-        names, counts = np.unique(given, return_counts=True)
-        lost = np.setdiff1d(np.arange(self._next), names)
-        foreign = names[(names < 0) | (names >= self._next)]
-        broken: list[int] = np.unique(
-            np.concatenate([names[counts > 1], lost, foreign]).astype(np.int64)
-        ).tolist()
-        return broken
-
-    def _node(self, parent: int, position: int, span: Span) -> int:
-        key = (parent, position, span.source, span.start)
-        node = self._nodes.get(key)
-        if node is None:
-            node = self._nodes[key] = len(self._ids)
-            self._ids.append(array("q"))
-        return node
-
-    def _first_ids(self, node: int, count: int) -> array[int]:
-        ids = self._ids[node]
-        missing = count - len(ids)
-        if missing > 0:
-            ids.extend(range(self._next, self._next + missing))
-            self._next += missing
-        return ids if len(ids) == count else ids[:count]

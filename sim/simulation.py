@@ -2,253 +2,69 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import workloads
-from sim.compat import fixes_of
-from sim.config import (
-    AcceptancePlugin,
-    LatencyPlugin,
-    Scenario,
-    Speculative,
-    Strict,
-    WorkloadPlugin,
-    validated,
+from sim.assembly import (
+    WORKLOADS,
+    Assembly,
+    assemble,
+    build_manager,
+    build_scheduler,
+    build_vllm_manager,
+    identify,
+    input_digests,
+    prefix_ids_maker,
 )
+from sim.config import Scenario
 from sim.contents import Contents
-from sim.core.attention import check_attention_kind
-from sim.core.eviction import EVICTION_POLICIES
 from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
+from sim.engine_choice import not_compiled
 from sim.engine_core import EngineCore
-from sim.errors import ConfigError, TraceError
-from sim.hardware import Hardware, find_hardware, load_hardware
-from sim.latency import LATENCY_MODELS, build_step_time
-from sim.layout.hybrid_manager import is_eagle
+from sim.errors import TraceError
+from sim.latency import build_step_time
 from sim.layout.kv_cache_spec import CrossAttentionSpec
-from sim.layout.plan import Layout, plan_layout
+from sim.layout.plan import Layout
 from sim.layout.report import layout_json
-from sim.layout_scenario import layout_settings
-from sim.models import ModelConfig, known_models, load_model
-from sim.models.files import find_model
-from sim.models.speculation import SPECULATIVE_METHODS, SpeculativeMethod
 from sim.observer import NULL_OBSERVER, Observer
 from sim.observers import together
-from sim.profiles import PROFILES
+from sim.prefix_ids import Identities
 from sim.progress import NullProgress, Progress
-from sim.provenance import file_digest, provenance
+from sim.provenance import provenance
 from sim.reasons.recording import Reasons
 from sim.records import Recorder
-from sim.registry import Registry
-from sim.request import PrefixIds, Request, RequestSpec
-from sim.results import RunResult, run_id
-from sim.scheduler.limits import SchedulerLimits
-from sim.scheduler.scheduler import Scheduler
-from sim.speculation import ACCEPTANCE_MODELS, build_num_sampled
-from sim.startup import check_startup, startup_notes
-from sim.vllm.choice import check_vllm_manager
+from sim.request import Request, RequestSpec
+from sim.results import RunResult
 from sim.watchers import Watchers
 
 if TYPE_CHECKING:
+    from sim.engine_core_compiled import CompiledEngineCore
+    from sim.profiling import Profiler
     from sim.vllm.verification import Verification
 
-WORKLOADS: Registry[workloads.Workload] = Registry("workload.name", workloads.WORKLOADS)
+    Core = EngineCore | CompiledEngineCore
 
+__all__ = [
+    "WORKLOADS",
+    "Assembly",
+    "assemble",
+    "build_compiled_core",
+    "build_manager",
+    "build_scheduler",
+    "identify",
+    "input_digests",
+    "prefix_ids_maker",
+    "rare_collections",
+    "simulate",
+]
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """A resolved scenario and everything that was looked up, checked and planned for it."""
-
-    scenario: Scenario
-    model: ModelConfig
-    hardware: Hardware
-    layout: Layout
-    workload: workloads.Workload
-    workload_params: Any
-    notes: tuple[str, ...]
-
-
-def assemble(scenario: Scenario) -> Assembly:
-    """Resolve a scenario: fill in every default, plan the layout, check every name and value.
-
-    Raises ConfigError for anything that is wrong; nothing has been simulated then.
-    """
-    EVICTION_POLICIES[scenario.engine.free_queue]
-    model, hardware = load_model(scenario.model), load_hardware(scenario.hardware)
-    profile = PROFILES[scenario.engine.profile]
-    layout = plan_layout(model, layout_settings(scenario, model), profile)
-    check_startup(scenario, layout)
-    if scenario.engine.manager == "vllm":
-        check_vllm_manager(scenario)
-    for group in layout.kv_cache_config.kv_cache_groups:
-        check_attention_kind(group.kv_cache_spec, fixes_of(scenario.compat))
-    workload = WORKLOADS[scenario.workload.name]
-    params = validated(workload.params, scenario.workload.params, "workload.params")
-    build_num_sampled(scenario.speculative, scenario.seed)
-    resolved = _resolved(scenario, layout, params)
-    notes = tuple(startup_notes(scenario, model, hardware, layout))
-    return Assembly(resolved, model, hardware, layout, workload, params, notes)
-
-
-def _resolved(scenario: Scenario, layout: Layout, workload_params: Any) -> Scenario:
-    """Return the scenario with every default written out; resolving it again changes nothing."""
-    latency = LATENCY_MODELS[scenario.latency.name]
-    latency_params = validated(latency.params, scenario.latency.params, "latency.params")
-    return scenario.model_copy(
-        update={
-            "model": _model_name(scenario.model),
-            "cache": _with(
-                scenario.cache,
-                enable_prefix_caching=layout.enable_prefix_caching,
-                mamba_cache_mode=layout.mamba_cache_mode,
-            ),
-            "scheduler": _with(scenario.scheduler, max_model_len=layout.settings.max_model_len),
-            "speculative": _resolved_speculation(scenario.speculative, layout),
-            "latency": LatencyPlugin(name=scenario.latency.name, params=_plain(latency_params)),
-            "workload": WorkloadPlugin(name=scenario.workload.name, params=_plain(workload_params)),
-        }
-    )
-
-
-def _resolved_speculation(speculative: Speculative, layout: Layout) -> Speculative:
-    name = speculative.acceptance.name
-    entry = ACCEPTANCE_MODELS[name]
-    key = "speculative.acceptance.params"
-    params = validated(entry.params, speculative.acceptance.params, key)
-    resolved: Speculative = _with(
-        speculative,
-        speculative_method=layout.settings.speculative_method,
-        acceptance=AcceptancePlugin(name=name, params=_plain(params)),
-    )
-    return resolved
-
-
-def _model_name(name_or_path: str) -> str:
-    """One name per model: the stem of a model that comes with the project, else as given."""
-    stem = name_or_path.replace("/", "--")
-    return stem if stem in known_models() else name_or_path
-
-
-def _with(section: Strict, **values: Any) -> Any:
-    return section.model_copy(update=values)
-
-
-def _plain(params: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = params.model_dump(mode="json")
-    return plain
-
-
-def input_digests(assembly: Assembly) -> dict[str, str]:
-    """Return the sha256 of everything that a run reads: model, hardware, and the workload's files.
-
-    Raises ConfigError for a file that cannot be read.
-    """
-    scenario = assembly.scenario
-    digests = {
-        "model": file_digest(find_model(scenario.model)),
-        "hardware": file_digest(find_hardware(scenario.hardware)),
-    }
-    for path in assembly.workload.files(assembly.workload_params):
-        if Path(path).exists() and not Path(path).is_file():
-            raise ConfigError.one("workload.params", str(path), "a regular file")
-        try:
-            digests[str(path)] = file_digest(Path(path))
-        except OSError as error:
-            allowed = f"a file that can be read ({error.strerror})"
-            raise ConfigError.one("workload.params", str(path), allowed) from None
-    return digests
-
-
-def identify(scenario: Scenario) -> tuple[Scenario, str]:
-    """Return the resolved scenario and the id of its run."""
-    assembly = assemble(scenario)
-    return assembly.scenario, run_id(assembly.scenario, input_digests(assembly))
-
-
-def build_manager(assembly: Assembly, observer: Observer = NULL_OBSERVER) -> KVCacheManager:
-    """Return the cache manager of a layout."""
-    scenario, layout = assembly.scenario, assembly.layout
-    return KVCacheManager(
-        **_of_both_managers(assembly),
-        observer=observer,
-        free_queue=EVICTION_POLICIES[scenario.engine.free_queue],
-        batches_in_flight=layout.limits.batches_in_flight,
-        fixes=fixes_of(scenario.compat),
-        note_new_blocks=False,
-    )
-
-
-def _of_both_managers(assembly: Assembly) -> dict[str, Any]:
-    """Return the arguments that vLLM's manager takes as well."""
-    scenario, layout = assembly.scenario, assembly.layout
-    return {
-        "kv_cache_config": layout.kv_cache_config,
-        "max_model_len": layout.limits.max_model_len,
-        "scheduler_block_size": layout.scheduler_block_size,
-        "hash_block_size": layout.hash_block_size,
-        "max_num_batched_tokens": layout.limits.max_num_batched_tokens,
-        "enable_caching": layout.enable_prefix_caching,
-        "use_eagle": is_eagle(layout.settings),
-        "watermark": scenario.scheduler.watermark,
-        "retention_interval": scenario.cache.prefix_cache_retention_interval,
-        "decode_context_parallel_size": layout.limits.decode_context_parallel_size,
-        "prefill_context_parallel_size": layout.limits.prefill_context_parallel_size,
-    }
-
-
-def build_vllm_manager(assembly: Assembly, contents: Contents) -> Any:
-    """Return vLLM's own manager behind the same interface; requests have their content there."""
-    from sim.vllm.manager import VllmKVCacheManager
-
-    return VllmKVCacheManager(**_of_both_managers(assembly), contents=contents)
-
-
-def build_scheduler(assembly: Assembly, manager: KVCacheManager) -> Scheduler:
-    """Return the scheduler in front of a manager."""
-    scheduler, layout = assembly.scenario.scheduler, assembly.layout
-    limits = SchedulerLimits(
-        max_num_batched_tokens=scheduler.max_num_batched_tokens,
-        max_num_seqs=scheduler.max_num_seqs,
-        max_model_len=layout.limits.max_model_len,
-        long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
-        enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        scheduler_reserve_full_isl=scheduler.scheduler_reserve_full_isl,
-    )
-    is_align = layout.mamba_cache_mode == "align"
-    speculative, method = assembly.scenario.speculative, _speculative_method(layout)
-    num_drafts = speculative.num_speculative_tokens
-    return Scheduler(
-        manager,
-        limits,
-        layout.block_size if is_align else None,
-        is_eagle(layout.settings),
-        policy=scheduler.policy,
-        async_scheduling=scheduler.async_scheduling,
-        num_spec_tokens=num_drafts,
-        num_lookahead_tokens=num_drafts if method is not None and method.has_lookahead else 0,
-        max_loras=scheduler.max_loras,
-        num_sampled=build_num_sampled(speculative, assembly.scenario.seed),
-        fixes=fixes_of(assembly.scenario.compat),
-    )
-
-
-def _speculative_method(layout: Layout) -> SpeculativeMethod | None:
-    name = layout.settings.speculative_method
-    return SPECULATIVE_METHODS[name] if name is not None else None
-
-
-def prefix_ids_maker(layout: Layout) -> Callable[[RequestSpec], Sequence[int]]:
-    """Return the function that names the prefixes of a request, at the layout's hash block size."""
-    if not layout.enable_prefix_caching:
-        return lambda spec: ()
-    identities = PrefixIds(layout.hash_block_size)
-    # Eight bytes per identity: a long queue may hold millions of them.
-    return lambda spec: array("q", identities.of(spec).tobytes())
+_OBJECTS_PER_COLLECTION = 100_000
 
 
 def simulate(
@@ -257,10 +73,12 @@ def simulate(
     progress: Progress | None = None,
     observer: Observer = NULL_OBSERVER,
     verification: Callable[[Assembly], Verification] | None = None,
+    profiler: Profiler | None = None,
 ) -> RunResult:
     """Run a scenario to its end and return its result.
 
     verification : builds what asks vLLM's own scheduler along and compares (sim.vllm)
+    profiler : measures where the time goes; its profile becomes part of the provenance
 
     Raises ConfigError for wrong input (also a wrong line far into a trace), InvariantError if the
     final recount finds broken state.
@@ -271,14 +89,17 @@ def simulate(
     random = workloads.Streams(scenario.seed).child("kv_cache_metrics").random
     watchers = Watchers(assembly.scenario, assembly.layout, random)
     verified = verification(assembly) if verification is not None else None
-    recorder, manager = _run(assembly, progress or NullProgress(), observer, watchers, verified)
+    recorder, manager = _run(
+        assembly, progress or NullProgress(), observer, watchers, verified, profiler
+    )
     wall_time_s = perf_counter() - begin
+    profile = profiler and profiler.profile(wall_time_s)
     return RunResult.of(
         assembly.scenario,
         recorder.tables(manager),
         layout_json(assembly.layout),
         assembly.layout.log_lines,
-        provenance(scenario.seed, wall_time_s, digests),
+        provenance(scenario.seed, wall_time_s, digests, profile),
         block_residency=watchers.block_residency(),
         attachments=watchers.files(),
     )
@@ -290,30 +111,111 @@ def _run(
     observer: Observer,
     watchers: Watchers,
     verification: Verification | None = None,
+    profiler: Profiler | None = None,
 ) -> tuple[Recorder, KVCacheManager]:
     from sim.engine import Engine
 
     contents = Contents() if verification is None else verification.contents
     core, recorder = _core(assembly, observer, watchers, verification, contents)
-    prefix_ids = watchers.noting(prefix_ids_maker(assembly.layout))
+    may_forget = _may_forget_names(assembly, observer, watchers, verification)
+    size, cached_ids = assembly.layout.hash_block_size, core.cached_prefix_ids
+    identities = Identities(size, cached_ids if may_forget else None)
+    prefix_ids = watchers.noting(_naming(assembly, identities, core))
     if verification is not None or assembly.scenario.engine.manager == "vllm":
         prefix_ids = contents.noting(prefix_ids)
-    counter = _Counter(progress, _expected(assembly), watchers)
-    engine = Engine(core, prefix_ids, counter.ended, _encoder_tokens(assembly.layout))
+    if profiler is not None:
+        profiler.attach(core)
+        prefix_ids = profiler.timed("naming", prefix_ids)
+    forget = (watchers.request_ended, identities.ended)
+    counter = _Counter(progress, _expected(assembly), forget)
+    engine = Engine(
+        core,
+        prefix_ids,
+        counter.ended,
+        _encoder_tokens(assembly.layout),
+        on_arrival=lambda request: recorder.request_added(request.arrival_ns),
+    )
     streams = workloads.Streams(assembly.scenario.seed)
     process, params = assembly.workload.process, assembly.workload_params
     try:
-        engine.run(lambda env, submit: process(env, submit, streams, params))
+        with rare_collections():
+            engine.run(lambda env, submit: process(env, submit, streams, params))
     except workloads.TraceFormatError as error:
         raise _trace_error(error) from None
     core.give_up_all()
     if verification is not None:
         verification.finish()
-    check_integrity(core.manager)
-    return recorder, core.manager
+    manager = core.manager
+    check_integrity(manager)
+    return recorder, manager
+
+
+def _may_forget_names(
+    assembly: Assembly, observer: Observer, watchers: Watchers, verification: Verification | None
+) -> bool:
+    """Names of prefixes may be given again, unless somebody writes them down or compares them."""
+    engine = assembly.scenario.engine
+    is_watched = observer is not NULL_OBSERVER or watchers.observers or verification is not None
+    return not (is_watched or engine.reasons or engine.manager == "vllm")
+
+
+def _naming(
+    assembly: Assembly, identities: Identities, core: Core
+) -> Callable[[RequestSpec], Sequence[int]]:
+    """Return what names the prefixes of a request, in the form that the engine is fastest with."""
+    if not assembly.layout.enable_prefix_caching:
+        return lambda spec: ()
+    if not isinstance(core, EngineCore):
+        return identities.make
+    # Eight bytes per identity, and numbers of Python's own: a long queue may hold millions.
+    return lambda spec: array("q", identities.make(spec).tobytes())
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Look for cycles of dead objects every so many objects only, while a run goes on.
+
+    A run frees what it makes by counting references. Python looks for cycles every 700 objects and
+    goes through all that are alive, which takes a third of the time of a long trace.
+    """
+    first, *others = gc.get_threshold()
+    gc.set_threshold(max(first, _OBJECTS_PER_COLLECTION) if first else 0, *others)
+    try:
+        yield
+    finally:
+        gc.set_threshold(first, *others)
 
 
 def _core(
+    assembly: Assembly,
+    observer: Observer,
+    watchers: Watchers,
+    verification: Verification | None,
+    contents: Contents,
+) -> tuple[Core, Recorder]:
+    """Return the engine that runs the assembly, and its recorder."""
+    if assembly.step_time is None:
+        return _python_core(assembly, observer, watchers, verification, contents)
+    if observer is NULL_OBSERVER and verification is None:
+        return build_compiled_core(assembly)
+    if assembly.scenario.engine.core == "compiled":
+        raise not_compiled("it has no observers, and nobody asks vLLM along")
+    return _python_core(assembly, observer, watchers, verification, contents)
+
+
+def build_compiled_core(assembly: Assembly) -> tuple[CompiledEngineCore, Recorder]:
+    """Return the compiled engine of an assembly that has a step-time model for it."""
+    from sim.engine_core_compiled import CompiledEngineCore
+
+    manager = build_manager(assembly)
+    recorder = Recorder(assembly.layout, assembly.scenario.engine.waste_samples)
+    reject = assembly.scenario.scheduler.unschedulable == "reject"
+    scheduler, step_time = build_scheduler(assembly, manager), assembly.step_time
+    assert step_time is not None
+    return CompiledEngineCore(manager, scheduler, step_time, recorder, reject), recorder
+
+
+def _python_core(
     assembly: Assembly,
     observer: Observer,
     watchers: Watchers,
@@ -371,16 +273,19 @@ def _trace_error(error: workloads.TraceFormatError) -> TraceError:
 
 
 class _Counter:
-    """Counts ended requests for the progress bar, and lets the watchers forget them."""
+    """Counts ended requests for the progress bar, and lets others forget them by their id."""
 
-    def __init__(self, progress: Progress, total: int | None, watchers: Watchers):
+    def __init__(
+        self, progress: Progress, total: int | None, forget: Sequence[Callable[[str], None]]
+    ):
         self._progress = progress
-        self._watchers = watchers
+        self._forget = forget
         self._total = total
         self._done = 0
 
     def ended(self, request: Request) -> None:
         """Take one request that ended."""
         self._done += 1
-        self._watchers.request_ended(request.request_id)
+        for forget in self._forget:
+            forget(request.request_id)
         self._progress.update(self._done, self._total, request.finish_ns)

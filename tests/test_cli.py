@@ -87,7 +87,7 @@ WRONG = {
     "run --model m --trace t --workload shared_prefix": ["--trace:", "only with the workload moon"],
     "run --model m --trace-block-size 16": ["--trace-block-size:", "only with the workload moonca"],
     "run --model m --max-requests 3": ["--max-requests:", "multi_turn: only with the workload moo"],
-    "list models --params": ["--params: with models: only with workloads, latency, acceptance"],
+    "list models --params": ["--params: with models: only with workloads, latency, acceptance, r"],
     "export none": ["RUN: none: a folder that holds a complete result"],
     "plot none": ["RUN: none: a folder that holds a complete result"],
     "export .": ["RUN: .: not a folder with a result"],

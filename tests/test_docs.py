@@ -81,6 +81,9 @@ def test_every_command_in_the_docs_has_options_that_exist() -> None:
     table = {*options.RUN_OPTIONS, *options.LAYOUT_OPTIONS}
     known = {name for option in table for name in option.names} | {"--specs", "--from-log"}
     known |= {"--json", "--out", "--force", "--verify", "--no-figures", "--print-scenario"}
+    known |= {"--replicas", "--router", "--router-param"}
+    known |= {"--model", "--capacities", "--definition", "--full-blocks", "--no-outputs"}
+    known |= {"--sample", "--skip-empty"}
     known |= {"--quiet", "--format", "--params", "--every"}
     switches = {f"--no-{n[2:]}" for o in table if o.kind == "switch" for n in o.names}
     for path in DOCS:

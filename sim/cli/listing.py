@@ -37,7 +37,7 @@ def list_names(
         str | None, typer.Argument(metavar="KIND", help="What to list; without it, the kinds.")
     ] = None,
     params: Annotated[
-        bool, typer.Option("--params", help="With parameters (workloads, latency, acceptance).")
+        bool, typer.Option("--params", help="With parameters (workloads, latency, ...).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
@@ -188,6 +188,18 @@ def _acceptance_params() -> Mapping[str, Any]:
     return {name: entry.params for name, entry in ACCEPTANCE_MODELS.items()}
 
 
+def _routers() -> Rows:
+    from sim.cluster.routers import ROUTERS
+
+    return _summaries(ROUTERS)
+
+
+def _router_params() -> Mapping[str, Any]:
+    from sim.cluster.routers import ROUTERS
+
+    return {name: entry.params for name, entry in ROUTERS.items()}
+
+
 def _summaries(table: Any) -> Rows:
     return ((name, _first_sentence(entry)) for name, entry in table.items())
 
@@ -205,5 +217,6 @@ KINDS: dict[str, Kind] = {
     "hardware": Kind("GPUs (--hardware)", _hardware),
     "latency": Kind("step-time models (--latency)", _latency, _latency_params),
     "acceptance": Kind("models of accepted drafts (--acceptance)", _acceptance, _acceptance_params),
+    "routers": Kind("who gets the next request (cluster --router)", _routers, _router_params),
     "metrics": Kind("numbers of a run: unit and formula", _metrics, legend=_symbols),
 }

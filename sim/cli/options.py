@@ -218,6 +218,14 @@ WORK = (
 
 ENGINE = (
     Option(
+        "engine.core",
+        "auto|python|compiled",
+        "Which engine computes it; the results are equal (docs/scenario.md)",
+        "auto",
+        "text",
+        ("--engine",),
+    ),
+    Option(
         "engine.manager",
         "native|vllm",
         "Whose KV cache manager decides (docs/vllm.md)",
@@ -225,7 +233,14 @@ ENGINE = (
         "text",
     ),
     Option("engine.free_queue", "NAME", "Order in which free blocks are reused", "lru", "text"),
-    Option("engine.profile", "NAME", "Engine whose behaviour is followed", "vllm-0.25.1", "text"),
+    Option(
+        "engine.profile",
+        "NAME",
+        "Engine whose behaviour is followed",
+        "vllm-0.25.1",
+        "text",
+        ("--engine-profile",),
+    ),
     Option(
         "compat",
         "vllm-0.25.1|fixed|Q1,...",

@@ -1,15 +1,21 @@
-"""The program ``kvsim``: its commands, and what its exit codes mean."""
+"""The program ``kvsim``: its commands, and what its exit codes mean.
+
+A command's module is loaded when the command is called: ``kvsim --help`` reads the table below.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from sim.cli import examples, explain, export, groupings, layout, listing, plot, run, usage, verify
+from sim.cli import usage
 from sim.errors import ConfigError, InvariantError
 
 EXIT_FAILED = 1
@@ -17,23 +23,88 @@ EXIT_WRONG_INPUT = 2
 TYPER_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
+COMMANDS = {
+    "layout": (
+        "sim.cli.layout:layout",
+        "Show groups, padding, block sizes, blocks, tokens and concurrency of a model.",
+    ),
+    "groupings": (
+        "sim.cli.groupings:groupings",
+        "Compare all grouping rules and memory plans: groups, padding, tokens, and where bytes go.",
+    ),
+    "run": (
+        "sim.cli.run:run",
+        "Run a scenario: requests through scheduler, cache manager and block pool.",
+    ),
+    "cluster": (
+        "sim.cli.cluster:cluster",
+        "Run a scenario on several replicas behind a router; with several routers, compare them.",
+    ),
+    "list": (
+        "sim.cli.listing:list_names",
+        "List what the other commands know: models, workloads, metrics ...; alone, the kinds.",
+    ),
+    "explain": (
+        "sim.cli.explain:explain",
+        "Say why lookups of a run found no more: which group lost what, when, and to whom.",
+    ),
+    "export": (
+        "sim.cli.export:export",
+        "Write the tables of a result as CSV; print the files' names.",
+    ),
+    "examples": (
+        "sim.cli.examples:examples",
+        "Work through the examples of the design text; 1 if a number is not the text's.",
+    ),
+    "plot": (
+        "sim.cli.plot:plot",
+        "Draw figures as SVG and PNG: of a result, or of groupings; print the files' names.",
+    ),
+    "curve": (
+        "sim.cli.curve:curve",
+        "Count hits of a trace at many capacities: one chain of blocks in one pass, or a model's.",
+    ),
+    "verify": (
+        "sim.cli.verify:verify",
+        "Compare each step with vLLM's own scheduler; stop at the first difference.",
+    ),
+}
+"""Where the function of each command is, and the first line of its docstring."""
+
+PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+}
+
+
+class _Commands(TyperGroup):
+    """Puts the command itself in the place of its line in the help when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return typer's answer."""
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def load_command(name: str) -> Any:
+    """Return the command of that name, its options read from its function's signature."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    alone = typer.Typer(**PLAIN)
+    alone.command(name)(getattr(import_module(module), function))
+    return get_command(alone)
+
+
 app = typer.Typer(
     name="kvsim",
+    cls=_Commands,
     help="Simulate the KV cache of hybrid language models, block for block.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
 )
-app.command("layout")(layout.layout)
-app.command("groupings")(groupings.groupings)
-app.command("run")(run.run)
-app.command("list")(listing.list_names)
-app.command("explain")(explain.explain)
-app.command("export")(export.export)
-app.command("examples")(examples.examples)
-app.command("plot")(plot.plot)
-app.command("verify")(verify.verify)
+for _name, (_, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
 
 
 def _version(wanted: bool) -> None:

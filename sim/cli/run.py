@@ -33,6 +33,7 @@ class Job:
     figures: bool
     as_json: bool
     quiet: bool
+    profile: bool
 
 
 @with_options(RUN_OPTIONS)
@@ -60,11 +61,15 @@ def run(
         bool, typer.Option("--print-scenario", help="Write the scenario as YAML, do nothing else.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Run again and say where the time goes.")
+    ] = False,
     **flags: Any,
 ) -> int:
     """Run a scenario: requests through scheduler, cache manager and block pool."""
-    if force and verify:
-        raise ConfigError.one("--force", "with --verify", "one of the two")
+    if verify and (force or profile):
+        option = "--force" if force else "--profile"
+        raise ConfigError.one(option, "with --verify", "one of the two")
     keys = scenario_keys(RUN_OPTIONS, flags)
     # Without a file there are only options that an error can mean.
     named = keys if scenario_file else dict.fromkeys(option.key for option in RUN_OPTIONS)
@@ -73,7 +78,9 @@ def run(
         check_workload_flags(scenario, keys)
         if print_scenario:
             return _print_scenario(scenario, as_json)
-        return _run(scenario, Job(out, force, verify, not no_figures, as_json, quiet))
+        return _run(
+            scenario, Job(out, force or profile, verify, not no_figures, as_json, quiet, profile)
+        )
 
 
 def chosen_scenario(command: str, name_or_path: str | None, keys: dict[str, Any]) -> Scenario:
@@ -149,10 +156,23 @@ def _run(scenario: Scenario, job: Job) -> int:
         raise ConfigError.one("--out", str(folder), allowed)
     for line in assembly.notes:
         _note(job, line)
+    if stored is None or job.verify:
+        _note_engine(assembly, job)
     if job.verify:
         return _verify(assembly, folder, stored, job)
     result = stored or _with_progress(assembly.scenario, job)
     return _keep(result, assembly, folder, job, is_stored=stored is not None)
+
+
+def _note_engine(assembly: Assembly, job: Job) -> None:
+    """Say which engine runs if it is not the one that was hoped for, or if it takes its time."""
+    from sim.engine_choice import fallback_note
+    from sim.jit import is_available, is_cached
+
+    if assembly.fallback is not None:
+        _note(job, fallback_note(assembly.fallback))
+    elif assembly.step_time is not None and is_available() and not is_cached():
+        _note(job, "the compiled engine is compiled first, which later runs need not do")
 
 
 def _check_files(assembly: Assembly) -> None:
@@ -186,13 +206,15 @@ def _keep(result: RunResult, assembly: Assembly, folder: Path, job: Job, *, is_s
 
 
 def _with_progress(scenario: Scenario, job: Job) -> RunResult:
+    from sim.profiling import Profiler
     from sim.progress import NullProgress, progress_on
     from sim.simulation import simulate
 
+    profiler = Profiler() if job.profile else None
     if job.quiet:
-        return simulate(scenario, progress=NullProgress())
+        return simulate(scenario, progress=NullProgress(), profiler=profiler)
     with progress_on(consoles.console(stderr=True)) as progress:
-        return simulate(scenario, progress=progress)
+        return simulate(scenario, progress=progress, profiler=profiler)
 
 
 def _finish(result: RunResult, assembly: Assembly, folder: Path, job: Job) -> int:
@@ -201,15 +223,19 @@ def _finish(result: RunResult, assembly: Assembly, folder: Path, job: Job) -> in
 
     if job.as_json:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if job.profile:
+            summary["profile"] = result.provenance["profile"]
         consoles.show_json({"folder": str(folder), **summary})
     else:
-        from sim.report_text import summary_renderables
+        from sim.report_text import profile_renderables, summary_renderables
 
         consoles.show(summary_renderables(result))
+        if job.profile:
+            consoles.show(profile_renderables(result.provenance["profile"]))
         consoles.show_text("".join(f"{line}\n" for line in _places(folder)))
-    for line in ending_lines(result.requests, assembly):
+    for line in ending_lines(result.tables.request_table, assembly):
         _note(job, line)
-    stuck = stuck_lines(result.requests)
+    stuck = stuck_lines(result.tables.request_table)
     for line in stuck:
         consoles.note(line)
     return EXIT_FAILED if stuck else 0

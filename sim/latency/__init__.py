@@ -14,6 +14,7 @@ from sim.registry import Registry
 
 if TYPE_CHECKING:
     from sim.hardware import Hardware
+    from sim.latency.step_time_state import StepTimeState
     from sim.layout.plan import Layout
     from sim.models import ModelConfig
 
@@ -33,3 +34,17 @@ def build_step_time(
     entry = LATENCY_MODELS[plugin.name]
     params = validated(entry.params, plugin.params, "latency.params")
     return entry.build(params, model, hardware, layout)
+
+
+def build_step_time_state(
+    plugin: Plugin, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> StepTimeState | None:
+    """Return the same for the compiled engine; None if the model has no such form for this layout.
+
+    Raises as ``build_step_time`` does.
+    """
+    entry = LATENCY_MODELS[plugin.name]
+    if entry.compiled is None:
+        return None
+    params = validated(entry.params, plugin.params, "latency.params")
+    return entry.compiled(params, model, hardware, layout)

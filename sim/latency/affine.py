@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from sim.config import Strict
+from sim.latency import step_time_state as kinds
 from sim.latency.latency_model import LatencyModel
+from sim.latency.step_time_state import StepTimeState, step_bounds, step_time_state
 from sim.latency.work import StepTime, StepWork
 
 if TYPE_CHECKING:
@@ -48,10 +50,7 @@ def build(params: AffineParams, model: ModelConfig, hardware: Hardware, layout: 
     draft to verify costs what a decode request does.
     Source: ours.
     """
-    num_groups = len(layout.kv_cache_config.kv_cache_groups)
-    fixed_ns = 1000 * (params.step_us + params.kv_group_us * num_groups)
-    prefill_ns, decode_ns = 1000 * params.prefill_token_us, 1000 * params.decode_request_us
-    context_ns = params.context_token_ns
+    fixed_ns, prefill_ns, decode_ns, context_ns = _costs(params, layout)
 
     def step_time(work: StepWork) -> int:
         context = sum(work.decode) + sum(first for first, _ in work.chunks)
@@ -61,6 +60,32 @@ def build(params: AffineParams, model: ModelConfig, hardware: Hardware, layout: 
     return step_time
 
 
+def _costs(params: AffineParams, layout: Layout) -> tuple[float, float, float, float]:
+    """Nanoseconds of a step, of a prefill token, of a decode token and of a context token."""
+    num_groups = len(layout.kv_cache_config.kv_cache_groups)
+    fixed_ns = 1000 * (params.step_us + params.kv_group_us * num_groups)
+    prefill_ns, decode_ns = 1000 * params.prefill_token_us, 1000 * params.decode_request_us
+    return fixed_ns, prefill_ns, decode_ns, params.context_token_ns
+
+
+def compiled(
+    params: AffineParams, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> StepTimeState | None:
+    """Return the costs as a state, None if a step may take 2^62 ns."""
+    costs = _costs(params, layout)
+    fixed_ns, prefill_ns, decode_ns, context_ns = costs
+    bounds = step_bounds(layout)
+    longest_ns = fixed_ns + (prefill_ns + decode_ns) * bounds.tokens + context_ns * bounds.seen
+    if not bounds.fit(longest_ns):
+        return None
+    names = ("fixed_ns", "prefill_ns", "decode_ns", "context_ns")
+    return step_time_state(kinds.AFFINE, dict(zip(names, costs, strict=True)))
+
+
 AFFINE = LatencyModel(
-    "affine", "costs per step, token, request, context token and group", AffineParams, build
+    "affine",
+    "costs per step, token, request, context token and group",
+    AffineParams,
+    build,
+    compiled,
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from sim.config import Strict
 from sim.errors import ConfigError
+from sim.latency import step_time_state as kinds
 from sim.latency.latency_model import LatencyModel
+from sim.latency.step_time_state import StepBounds, StepTimeState, step_bounds, step_time_state
 from sim.latency.work import StepTime, StepWork
 from sim.layout.kv_cache_spec import AttentionSpec, KVCacheSpec, MambaSpec
 from sim.units import NS_PER_S
@@ -70,18 +73,11 @@ def build(
 
     Source: ours; the roofline of Williams, Waterman, Patterson 2009 (CACM 52(4)).
     """
-    rate = _flops_rate(params, model, hardware)
-    bandwidth = hardware.bytes_per_s * hardware.memory_efficiency
-    specs = _layer_counts(layout)
-    attention = attention_costs(model, specs)
-    state_bytes = 2 * sum(n * s.real_page_size_bytes for s, n in specs if isinstance(s, MambaSpec))
-    token_bytes = sum(cost.bytes_per_key for cost in attention)
-    dims = model.dims
-    weight_bytes = dims.num_parameters_total * bytes_per_parameter(params, model)
-    active_share = min(1.0, dims.num_parameters_active / dims.num_parameters_total)
-    token_flops = 2 * (dims.num_parameters_active - dims.embedding_parameters)
-    head_flops = 2 * dims.head_parameters
-    host_ns = 1000 * (params.step_overhead_us + params.kv_group_overhead_us * _num_groups(layout))
+    costs = _costs(params, model, hardware, layout)
+    rate, bandwidth, host_ns = costs.rate, costs.bandwidth, costs.host_ns
+    token_flops, head_flops = costs.token_flops, costs.head_flops
+    weight_bytes, active_share = costs.weight_bytes, costs.active_share
+    token_bytes, state_bytes, attention = costs.token_bytes, costs.state_bytes, costs.attention
 
     def step_time(work: StepWork) -> int:
         tokens = work.num_prefill_tokens + work.num_decode_tokens
@@ -97,6 +93,82 @@ def build(
         return max(1, round(NS_PER_S * max(flops / rate, moved / bandwidth) + host_ns))
 
     return step_time
+
+
+class _Costs(NamedTuple):
+    """What a step is priced with; rates per second."""
+
+    rate: float
+    bandwidth: float
+    token_flops: int
+    head_flops: int
+    weight_bytes: float
+    active_share: float
+    token_bytes: int
+    state_bytes: int
+    host_ns: float
+    attention: tuple[AttentionCost, ...]
+
+
+def _costs(
+    params: RooflineParams, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> _Costs:
+    specs, dims = _layer_counts(layout), model.dims
+    attention = attention_costs(model, specs)
+    host_us = params.step_overhead_us + params.kv_group_overhead_us * _num_groups(layout)
+    states = sum(n * s.real_page_size_bytes for s, n in specs if isinstance(s, MambaSpec))
+    return _Costs(
+        rate=_flops_rate(params, model, hardware),
+        bandwidth=hardware.bytes_per_s * hardware.memory_efficiency,
+        token_flops=2 * (dims.num_parameters_active - dims.embedding_parameters),
+        head_flops=2 * dims.head_parameters,
+        weight_bytes=dims.num_parameters_total * bytes_per_parameter(params, model),
+        active_share=min(1.0, dims.num_parameters_active / dims.num_parameters_total),
+        token_bytes=sum(cost.bytes_per_key for cost in attention),
+        state_bytes=2 * states,
+        host_ns=1000 * host_us,
+        attention=attention,
+    )
+
+
+def compiled(
+    params: RooflineParams, model: ModelConfig, hardware: Hardware, layout: Layout
+) -> StepTimeState | None:
+    """Return the costs as a state; None for more than ``MAX_WINDOWS`` windows or too large sums."""
+    costs, bounds = _costs(params, model, hardware, layout), step_bounds(layout)
+    attention = costs.attention
+    if len(attention) > kinds.MAX_WINDOWS or bounds.tokens >= kinds.MAX_TABLE:
+        return None
+    if not bounds.fit(*_largest(costs, bounds)):
+        return None
+    windows = {
+        "window": [kinds.NO_WINDOW if cost.window is None else cost.window for cost in attention],
+        "flops_per_pair": [cost.flops_per_pair for cost in attention],
+        "bytes_per_key": [cost.bytes_per_key for cost in attention],
+    }
+    fields = {name: getattr(costs, name) for name in _Costs._fields if name in kinds.FIELDS}
+    touched = _touched_table(costs.active_share, bounds.tokens)
+    return step_time_state(kinds.ROOFLINE, fields, windows, touched)
+
+
+def _largest(costs: _Costs, bounds: StepBounds) -> tuple[float, float, float]:
+    """Bounds of a step's FLOPs, of its bytes and of its nanoseconds."""
+    per_pair = sum(cost.flops_per_pair for cost in costs.attention)
+    flops = (costs.token_flops + costs.head_flops) * bounds.tokens + per_pair * bounds.seen
+    moved = (costs.token_bytes + costs.state_bytes) * bounds.tokens
+    moved += costs.token_bytes * bounds.seen
+    time_s = flops / costs.rate + (costs.weight_bytes + moved) / costs.bandwidth
+    return flops, moved, NS_PER_S * time_s + costs.host_ns
+
+
+def _touched_table(active_share: float, num_tokens: int) -> np.ndarray:
+    """Return ``touched_share`` of 0 to ``num_tokens`` tokens; once it is 1 it stays so."""
+    table = np.ones(num_tokens + 1)
+    for tokens in range(num_tokens + 1):
+        table[tokens] = touched_share(active_share, tokens)
+        if table[tokens] == 1.0:
+            break
+    return table
 
 
 def bytes_per_parameter(params: RooflineParams, model: ModelConfig) -> float:
@@ -194,5 +266,9 @@ def _flops_rate(params: RooflineParams, model: ModelConfig, hardware: Hardware) 
 
 
 ROOFLINE = LatencyModel(
-    "roofline", "the slower of arithmetic and memory traffic, plus host time", RooflineParams, build
+    "roofline",
+    "the slower of arithmetic and memory traffic, plus host time",
+    RooflineParams,
+    build,
+    compiled,
 )

@@ -67,7 +67,7 @@ class StandIn:
         assert spec.request_id not in self.came_ns
         self.specs.append(spec)
         self.came_ns[spec.request_id] = self.env.now
-        submission = Submission(spec, self.env.event(), self.env.event(), lambda: None)
+        submission = Submission(spec, lambda *_: self.env.event(), lambda _: None)
         self.env.process(self._serve(submission))
         return submission
 
@@ -226,6 +226,29 @@ def test_a_closed_loop_keeps_its_concurrency(run, name, data, concurrency):
     going = list(accumulate(change for _, change in sorted(changes)))
     jobs = {spec.session_id or spec.request_id for spec in engine.specs}
     assert max(going) == min(concurrency, len(jobs))
+
+
+@pytest.mark.parametrize("arrival", [{}, {"arrival": CLOSED}], ids=["open", "closed"])
+@pytest.mark.parametrize("name", ["multi_turn", "shared_prefix"])
+def test_nothing_is_drawn_before_it_starts(name, arrival):
+    """A stream of two thousand million requests begins at once, one job ahead at most."""
+
+    class Noting(Streams):
+        last = -1
+
+        def child(self, name, *index):
+            if name.endswith((".session", ".request")):
+                self.last = max(self.last, *index)
+            return super().child(name, *index)
+
+    workload, env, streams = WORKLOADS[name], simpy.Environment(0), Noting(3)
+    engine = StandIn(env, quick)
+    params = workload.params(num_requests=2**31 - 1, **arrival)
+    env.process(workload.process(env, engine.submit, streams, params))
+    env.run(until=100 * S)
+    jobs = {spec.session_id or spec.request_id for spec in engine.specs}
+    assert len(jobs) > 10
+    assert streams.last + 1 <= len(jobs) + 1
 
 
 def test_the_stand_in_tells_a_workload_that_leaks_the_engine():

@@ -9,7 +9,8 @@ from math import gcd, lcm
 from typing import Any
 
 from sim.core.request_content import RequestContent
-from sim.request import PrefixIds, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Span
 from sim.token_ids import token_ids
 
 EAGLE_METHODS = ("eagle", "eagle3", "mtp")

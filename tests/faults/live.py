@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from sim.core.kv_cache_manager import KVCacheManager
-from sim.request import PrefixIds, Request, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 from tests.helpers import full, make_kv_cache_config, mamba, sliding
 

@@ -7,12 +7,15 @@ find it. PrefixIds can: an identity is handed out once. So can whoever compares 
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
-from sim.request import PrefixIds, Request, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, Span
 from sim.token_ids import token_ids
 from tests.faults.live import Live
 from tests.helpers import admit, full, make_kv_cache_config
@@ -26,8 +29,16 @@ def damaged() -> PrefixIds:
     names = PrefixIds(4)
     names.of_spans(ONE)
     names.of_spans(OTHER)
-    names._ids[1][1] = names._ids[0][1]
+    other = nodes(names)[1]
+    assert other.runs == [(3, 6)]
+    other.runs = [(3, 4), (1, 2), (5, 6)]
     return names
+
+
+def nodes(names: PrefixIds) -> list[Any]:
+    """The nodes below the one root, in the order in which they were made."""
+    (root,) = names._roots.values()
+    return [*root.children.values()]
 
 
 def test_a_collision_is_a_wrong_hit_that_the_recount_of_the_pool_cannot_see():
@@ -53,7 +64,7 @@ def test_names_find_a_collision_themselves():
 def test_names_find_an_identity_that_was_never_given():
     names = PrefixIds(4)
     names.of_spans(ONE)
-    names._ids[0][2] = 99
+    nodes(names)[0].runs = [(0, 2), (99, 100)]
     assert names.collisions() == [2, 99]
 
 

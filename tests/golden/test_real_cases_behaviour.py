@@ -329,7 +329,7 @@ def test_b14_the_note_and_the_engine_agree(model, is_align):
         is_told = any("never runs" in note for note in assembly.notes)
         for num_prompt_tokens in (1, length - 1):
             request = Request("a", num_prompt_tokens, length - num_prompt_tokens)
-            assert bool(core.refusal(request)) is is_told
+            assert bool(core.admission.refusal(request)) is is_told
         told.add(is_told)
     assert False in told
 

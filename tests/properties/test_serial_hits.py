@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.request import PrefixIds, Request, RequestSpec
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, RequestSpec
 from tests.conftest import load_implementation
 from tests.helpers import free_list, full, make_manager
 from tests.reference.serial_hits import SerialPool, Served, read_trace, serial_hits

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from hypothesis import Phase, settings
 
 from sim.layout.kv_cache_spec import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
-from sim.request import PrefixIds, Request, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, Span
 from tests.helpers import EventLog, full, make_kv_cache_config, mamba, sliding
 
 

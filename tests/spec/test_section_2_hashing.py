@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from sim.request import PrefixIds, Request, RequestSpec, RequestStatus, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, RequestSpec, RequestStatus, Span
 from tests.helpers import Prefixes, full
 from tests.spec.worlds import manager_of
 

@@ -10,7 +10,8 @@ from sim.engine import Engine
 from sim.engine_core import EngineCore
 from sim.errors import ConfigError
 from sim.layout.kv_cache_spec import MambaSpec
-from sim.request import PrefixIds, RequestSpec, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import RequestSpec, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 from tests.helpers import full, make_kv_cache_config, mamba, sliding
 

@@ -8,7 +8,8 @@ from sim.core.integrity import check_integrity
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.engine import Engine
 from sim.engine_core import EngineCore
-from sim.request import PrefixIds, RequestSpec, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import RequestSpec, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 from tests.helpers import full, make_kv_cache_config, sliding
 from tests.unit.test_engine import Diary

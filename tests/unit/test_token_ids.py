@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.request import PrefixIds, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Span
 from sim.token_ids import token_ids
 
 SPANS = st.lists(

@@ -17,7 +17,8 @@ from sim.layout.kv_cache_spec import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from sim.request import PrefixIds, Request, RequestSpec, RequestStatus, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, RequestSpec, RequestStatus, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 from sim.vllm.mirror import MirrorScheduler
 from sim.vllm.raw_scheduler import SchedulerSettings, build_scheduler

@@ -1,0 +1,193 @@
+"""Requests as Python has them, beside the records that the compiled engine works on."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.core.kv_cache_state_compiled import (
+    REQUEST,
+    WATCHES_END,
+    WATCHES_FIRST_TOKEN,
+    Manager,
+    with_entries,
+    with_identities,
+    with_requests,
+)
+from sim.errors import ConfigError
+from sim.request import Request, RequestStatus
+
+_MOST_PREFIX_IDS = (1 << 31) - 1
+_SYNCED = (
+    "num_tokens",
+    "num_computed_tokens",
+    "num_preemptions",
+    "num_cached_tokens",
+    "first_scheduled_ns",
+    "first_token_ns",
+    "finish_ns",
+)
+_PLACES = tuple((name, REQUEST.names.index(name)) for name in _SYNCED)
+_NUM_PREFIX_IDS = REQUEST.names.index("num_prefix_ids")
+_STATUS = REQUEST.names.index("status")
+
+
+class RequestRecords:
+    """Gives requests their records and their ranges of identities, and takes them back.
+
+    ``requests[r]`` is the request of record r. Identities lie in one array; it is packed when it is
+    full, so that its size follows what is live.
+
+    orders_ids : requests that are equal otherwise are ordered by their ids (policy ``priority``)
+    """
+
+    def __init__(self, single_type_managers: Sequence[Any], orders_ids: bool = False):
+        self._orders_ids = orders_ids
+        self.requests: dict[int, Request] = {}
+        self._records: dict[str, int] = {}
+        self._free: list[int] = []
+        self._num_records = 0
+        self._serial = 0
+        self._end_of_ids = 0
+        self._live_ids = 0
+        self._sizes = {(m.block_size, m.num_speculative_blocks) for m in single_type_managers}
+        self._instant: list[tuple[str, int]] = []  # requests of one arrival, by id
+        self._instant_ns = -1
+        self._prefix_ids: np.ndarray = np.zeros(0, np.int32)
+
+    # -- room --------------------------------------------------------------------------------
+    def with_room(self, m: Manager, request: Request, prefix_ids: Sequence[int]) -> Manager:
+        """Return the state with room for one more request; its identities are kept for ``add``."""
+        ids = np.asarray(prefix_ids, np.int64)
+        highest = int(ids.max()) + 1 if len(ids) else 0
+        if highest > _MOST_PREFIX_IDS:
+            raise ConfigError.one("prefix identities", highest, f"at most {_MOST_PREFIX_IDS}")
+        self._prefix_ids = ids
+        if not self._free and self._num_records == len(m.requests):
+            m = with_requests(m, self._num_records + 1)
+        if highest > m.pool.index.shape[1]:
+            m = with_identities(m, highest)
+        length = self._longest_table(request)
+        if length > m.hits.shape[1]:
+            m = with_entries(m, length)
+        if self._end_of_ids + len(ids) > len(m.prefix_ids):
+            m = self._packed(m, len(ids))
+        return m
+
+    def _longest_table(self, request: Request) -> int:
+        total, longest = request.num_prompt_tokens + request.max_tokens + 2, 1
+        for size, extra in self._sizes:
+            longest = max(longest, -(-total // size) + extra + 1)
+        return longest
+
+    def _packed(self, m: Manager, num_more: int) -> Manager:
+        """Move the identities of live requests together, in a longer array if they fill half."""
+        size = len(m.prefix_ids)
+        while size < 2 * (self._live_ids + num_more):
+            size *= 2
+        packed, end = np.zeros(size, np.int32), 0
+        for r in self.requests:
+            record = m.requests[r]
+            start, count = int(record.prefix_ids_start), int(record.num_prefix_ids)
+            packed[end : end + count] = m.prefix_ids[start : start + count]
+            record.prefix_ids_start = end
+            end += count
+        self._end_of_ids = end
+        return m._replace(prefix_ids=packed)
+
+    # -- requests come and go ------------------------------------------------------------------
+    def add(self, m: Manager, request: Request, ends_at: int) -> int:
+        """Fill a record; ``with_room`` has been called for the request."""
+        ids = self._prefix_ids
+        if self._free:
+            r = self._free.pop()
+        else:
+            r = self._num_records
+            self._num_records += 1
+        start = self._end_of_ids
+        m.prefix_ids[start : start + len(ids)] = ids
+        self._end_of_ids += len(ids)
+        self._live_ids += len(ids)
+        self._serial += 1
+        m.requests.view(np.ndarray)[r] = (
+            self._serial,
+            request.num_prompt_tokens,
+            request.max_tokens,
+            ends_at,
+            request.num_tokens,
+            0,
+            0,
+            0,
+            0,
+            request.arrival_ns,
+            -1,
+            -1,
+            -1,
+            -1,
+            start,
+            len(ids),
+            request.priority,
+            0,
+            0,
+            -1,
+            -1,
+            -1,
+            int(RequestStatus.WAITING),
+            0,
+            0,
+        )
+        self.requests[r] = request
+        self._records[request.request_id] = r
+        if self._orders_ids:
+            self._order(m, request, r)
+        return r
+
+    def _order(self, m: Manager, request: Request, r: int) -> None:
+        """Number the requests of one instant by their ids, which the priority policy goes by."""
+        if request.arrival_ns != self._instant_ns:
+            self._instant_ns, self._instant = request.arrival_ns, []
+        insort(self._instant, (request.request_id, r))
+        m.requests.tie[[other for _, other in self._instant]] = np.arange(len(self._instant))
+
+    def watch(self, m: Manager, request: Request, first_token: bool) -> None:
+        """Flag a request whose end, or first token, is waited for; bring its times up to date."""
+        r = self._records.get(request.request_id)
+        if r is not None and self.requests[r] is request:
+            record = m.requests[r]
+            record.is_watched |= WATCHES_FIRST_TOKEN if first_token else WATCHES_END
+            request.first_token_ns = int(record.first_token_ns)
+
+    def find(self, request_id: str) -> int | None:
+        """Return the record of a request that has not ended."""
+        return self._records.get(request_id)
+
+    def synced(self, m: Manager, r: int) -> Request:
+        """Return a request with what its record says."""
+        request, values = self.requests[r], m.requests.view(np.ndarray)[r].item()
+        for name, place in _PLACES:
+            setattr(request, name, values[place])
+        request.status = RequestStatus(values[_STATUS])
+        return request
+
+    def ended(self, m: Manager, r: int) -> Request:
+        """Return a request that has ended, with what its record says; the record is free again."""
+        request = self.synced(m, r)
+        num_prefix_ids = m.requests.view(np.ndarray)[r].item()[_NUM_PREFIX_IDS]
+        del self.requests[r], self._records[request.request_id]
+        self._live_ids -= num_prefix_ids
+        self._free.append(r)
+        if self._orders_ids and request.arrival_ns == self._instant_ns:
+            self._instant.remove((request.request_id, r))
+        return request
+
+    # -- all of them -----------------------------------------------------------------------------
+    def in_order_of_arrival(self) -> Iterator[int]:
+        """Records of the requests that have not ended, in the order in which they were added."""
+        return iter(list(self.requests))
+
+    def num_known_tokens(self, m: Manager) -> int:
+        """Tokens that are known of all requests together."""
+        return int(m.requests.num_tokens[list(self.requests)].sum())

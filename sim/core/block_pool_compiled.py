@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.eviction.lru_compiled import append_from_right, popleft_n, prepend, remove
+from sim.core.eviction.lru_compiled import appended_to, popleft_n, prepend, remove, room_behind
 from sim.jit import compiled
 
 NULL_BLOCK = 0
@@ -39,6 +39,8 @@ COUNTERS = np.dtype(
         ("back_head", "i8"),
         ("back_length", "i8"),
         ("num_watched", "i8"),
+        ("watched_first", "i8"),  # smallest and largest watched identity
+        ("watched_last", "i8"),
         ("watch_is_stale", "i8"),
         ("num_taken", "i8"),
         ("num_evicted", "i8"),
@@ -79,6 +81,7 @@ def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
     blocks[NULL_BLOCK].ref_cnt = _NULL_HOLDERS
     counters = np.zeros(1, COUNTERS).view(np.recarray)
     counters.num_free_blocks = counters.front_length = num_gpu_blocks - 1
+    counters.watched_last = -1
     front = np.zeros(num_gpu_blocks, np.int32)
     front[: num_gpu_blocks - 1] = np.arange(num_gpu_blocks - 1, 0, -1)
     return Pool(
@@ -113,11 +116,15 @@ def watch(pool, prefix_ids, count):
     """Note from now on whether any of the first ``count`` identities enters or leaves the index."""
     counters = pool.counters[0]
     unwatch(pool)
+    first, last = 1 << 62, -1
     for i in range(count):
         prefix_id = prefix_ids[i]
         pool.watched[i] = prefix_id
         pool.is_watched[prefix_id] = 1
+        first, last = min(first, prefix_id), max(last, prefix_id)
     counters.num_watched = count
+    counters.watched_first = first
+    counters.watched_last = last
     counters.watch_is_stale = 0
 
 
@@ -128,6 +135,14 @@ def unwatch(pool):
     for i in range(counters.num_watched):
         pool.is_watched[pool.watched[i]] = 0
     counters.num_watched = 0
+    counters.watched_last = -1
+
+
+@compiled
+def _note(counters, is_watched, prefix_id):
+    """Note that an identity entered or left the index; most lie outside the range of the flags."""
+    if counters.watched_first <= prefix_id <= counters.watched_last and is_watched[prefix_id]:
+        counters.watch_is_stale = 1
 
 
 # -- taking and giving back --------------------------------------------------------------------
@@ -135,20 +150,25 @@ def unwatch(pool):
 def get_new_blocks(pool, n, group_id, table, start):
     """Take ``n`` blocks into table[start : start + n]; content that they cached is lost."""
     popleft_n(pool, n, table, start)
-    blocks, index, is_watched, counters = pool.blocks, pool.index, pool.is_watched, pool.counters
-    cached_free, num_evicted = pool.cached_free_by_group, 0
+    blocks, index, is_watched, counters = pool.blocks, pool.index, pool.is_watched, pool.counters[0]
+    cached_free, before, count, num_evicted = pool.cached_free_by_group, 0, 0, 0
     for i in range(start, start + n):
         block_id = table[i]
         block = blocks[block_id]
         if block.prefix_id >= 0:
-            cached_free[block.group_id] -= 1
+            # Blocks of one group follow each other, so their counter is written once.
+            if block.group_id != before:
+                cached_free[before] -= count
+                before, count = block.group_id, 0
+            count += 1
             num_evicted += 1
             _drop_key(blocks, index, is_watched, counters, block_id)
         block.ref_cnt = 1
         block.group_id = group_id
+    cached_free[before] -= count
     pool.held_by_group[group_id] += n
-    counters[0].num_taken += n
-    counters[0].num_evicted += num_evicted
+    counters.num_taken += n
+    counters.num_evicted += num_evicted
 
 
 @compiled
@@ -161,8 +181,7 @@ def _drop_key(blocks, index, is_watched, counters, block_id):
         index[group_id, prefix_id] = NO_BLOCK
     else:
         _drop_duplicate(blocks, index, block_id, group_id, prefix_id)
-    if is_watched[prefix_id]:
-        counters[0].watch_is_stale = 1
+    _note(counters, is_watched, prefix_id)
 
 
 @compiled
@@ -198,38 +217,33 @@ def free_blocks(pool, table, start, end, group_id):
     Blocks without holders then enter the queue: those without content at the front, cached ones at
     the back, both from right to left.
     """
-    blocks, num_named, num_freed, num_cached = pool.blocks, 0, 0, 0
-    for i in range(start, end):
-        block = blocks[table[i]]
-        if table[i] == NULL_BLOCK:
-            continue
-        num_named += 1
-        block.ref_cnt -= 1
-        if block.ref_cnt == 0:
-            num_freed += 1
-            num_cached += block.prefix_id >= 0
-    if num_cached == end - start:
-        append_from_right(pool, table, start, end)
-    elif num_freed:
-        _enter_queue(pool, table, start, end)
-    pool.held_by_group[group_id] -= num_freed
-    pool.cached_free_by_group[group_id] += num_cached
-    pool.counters[0].num_freed += num_named
-
-
-@compiled
-def _enter_queue(pool, table, start, end):
-    """Let blocks of a range that have no holder into the queue."""
-    blocks = pool.blocks
+    blocks, back = pool.blocks, pool.back
+    num_named, num_freed, leftmost, rightmost = 0, 0, end, start
+    first = place = room_behind(pool, end - start)
     for i in range(end - 1, start - 1, -1):
         block_id = table[i]
+        if block_id == NULL_BLOCK:
+            continue
+        num_named += 1
         block = blocks[block_id]
-        if block_id != NULL_BLOCK and block.ref_cnt == 0 and block.prefix_id >= 0:
-            append_from_right(pool, table, i, i + 1)
-    for i in range(start, end):
+        block.ref_cnt -= 1
+        if block.ref_cnt != 0:
+            continue
+        num_freed += 1
+        if block.prefix_id >= 0:
+            back[place] = block_id
+            block.position = place
+            place += 1
+        else:
+            leftmost, rightmost = i, max(rightmost, i + 1)
+    appended_to(pool, place)
+    for i in range(leftmost, rightmost):
         # From the left, so that the last one lies on top of the stack.
         if table[i] != NULL_BLOCK and _is_empty(blocks[table[i]]):
             prepend(pool, table[i])
+    pool.held_by_group[group_id] -= num_freed
+    pool.cached_free_by_group[group_id] += place - first
+    pool.counters[0].num_freed += num_named
 
 
 @compiled
@@ -244,7 +258,7 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
 
     Block i is cached under ``prefix_ids[place + (i - start) * factor]``.
     """
-    blocks, is_watched, counters = pool.blocks, pool.is_watched, pool.counters
+    blocks, is_watched, counters = pool.blocks, pool.is_watched, pool.counters[0]
     index, count = pool.index[group_id], 0
     for i in range(start, end):
         block_id = table[i]
@@ -258,9 +272,8 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
             index[prefix_id] = block_id
         else:
             _add_duplicate(blocks, index[prefix_id], block_id)
-        if is_watched[prefix_id]:
-            counters[0].watch_is_stale = 1
-    counters[0].num_registered += count
+        _note(counters, is_watched, prefix_id)
+    counters.num_registered += count
 
 
 @compiled
@@ -281,7 +294,7 @@ def evict_block(pool, block_id):
         return
     if block.ref_cnt == 0:
         pool.cached_free_by_group[block.group_id] -= 1
-    _drop_key(pool.blocks, pool.index, pool.is_watched, pool.counters, block_id)
+    _drop_key(pool.blocks, pool.index, pool.is_watched, pool.counters[0], block_id)
 
 
 @compiled

@@ -100,6 +100,7 @@ TABLE = np.dtype(
     [
         ("length", "i4"),
         ("num_cached_block", "i4"),  # -1: caching has not dealt with it
+        ("num_nulls", "i4"),  # entries at the front that are null for good
         ("last_state_block_idx", "i4"),  # -1: none
         ("is_allocated", "i4"),  # a recurrent group in align mode has given it blocks
     ],

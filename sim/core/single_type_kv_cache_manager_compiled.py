@@ -110,6 +110,7 @@ def add_local_computed_blocks(m, group_id, row, num_hits, num_computed_tokens):
     if start < num_hits:
         touch(m.pool, table, start, num_hits, group_id)
     note.length = note.num_cached_block = max(skipped, num_hits)
+    note.num_nulls = start
 
 
 @compiled
@@ -190,21 +191,24 @@ def remove_skipped_blocks(m, group_id, row, total_computed_tokens):
 @compiled
 def _clear_before(m, group_id, row, end):
     """Null the entries before ``end``, from the right, up to the first that is null already."""
-    table = m.tables.blocks[row, group_id]
-    end = first = min(end, m.tables.notes[row, group_id].length)
-    while first > 0 and table[first - 1] != NULL_BLOCK:
+    table, note = m.tables.blocks[row, group_id], m.tables.notes[row, group_id]
+    end = first = min(end, note.length)
+    while first > note.num_nulls and table[first - 1] != NULL_BLOCK:
         first -= 1
     if first < end:
         free_blocks(m.pool, table, first, end, group_id)
         table[first:end] = NULL_BLOCK
+    if first == note.num_nulls:
+        note.num_nulls = max(first, end)
 
 
 @compiled
 def free(m, group_id, row):
     """Give back the whole table, the last block first."""
     note = m.tables.notes[row, group_id]
-    free_blocks(m.pool, m.tables.blocks[row, group_id], 0, note.length, group_id)
-    note.length = note.is_allocated = 0
+    table = m.tables.blocks[row, group_id]
+    free_blocks(m.pool, table, note.num_nulls, note.length, group_id)
+    note.length = note.num_nulls = note.is_allocated = 0
     note.num_cached_block = note.last_state_block_idx = -1
 
 

@@ -44,19 +44,22 @@ def prepend(pool, block_id):
 
 
 @compiled
-def append_from_right(pool, table, start, end):
-    """Put the blocks of a range behind all others, the last one first."""
-    counters, back, blocks = pool.counters[0], pool.back, pool.blocks
-    if counters.back_length + end - start > len(back):
+def room_behind(pool, n):
+    """Return the place behind all others, with room for ``n`` blocks.
+
+    The caller writes blocks to ``back`` from there, each with its ``position``.
+    """
+    if pool.counters[0].back_length + n > len(pool.back):
         _compact(pool)
-    place = counters.back_length
-    for i in range(end - 1, start - 1, -1):
-        block_id = table[i]
-        back[place] = block_id
-        blocks[block_id].position = place
-        place += 1
+    return pool.counters[0].back_length
+
+
+@compiled
+def appended_to(pool, place):
+    """Take what was written up to ``place`` for members."""
+    counters = pool.counters[0]
+    counters.num_free_blocks += place - counters.back_length
     counters.back_length = place
-    counters.num_free_blocks += end - start
 
 
 @compiled

@@ -63,6 +63,10 @@ FORESEEN = {
         "ValueError",
     ): "D.5: with external tokens a Mamba align group predicts too few blocks",
     (
+        "go on",
+        "ValueError",
+    ): "D.5: the same, when a request with external tokens goes on",
+    (
         "schedule",
         "RuntimeError",
     ): "one that ended by an output in flight is still among those passed over",

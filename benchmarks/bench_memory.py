@@ -7,10 +7,11 @@
 Runs the multi-turn workload for Gemma-3-27b (20 GiB of KV memory, an H100's step times), 32
 sessions at a time: sessions that arrive faster than they end would make a queue that grows with
 the run. ``--concurrency 0`` leaves arrivals as the scenario has them. Each number of requests
-has a process of its own and runs through the library, the saving of the result included. Memory is the peak of resident memory (VmHWM, Linux), beside what is resident when
-everything is imported and planned. A run that would take longer than ``--at-most-s``, by the
-time per request of the one before it, is left out and said so. What each run did is checked:
-every request must have ended.
+has a process of its own and runs through the library, the saving of the result included. Memory
+is the peak of resident memory (VmHWM, Linux), beside what is resident when everything is
+imported and planned. A run that would take longer than ``--at-most-s``, by the time per request
+of the one before it, is left out and said so. What each run did is checked: every request must
+have ended.
 
 stdout is CSV, its first line says where it was measured; stderr shows the rows as they come.
 """

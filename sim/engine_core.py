@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.admission import Admission
 from sim.core.integrity import check_integrity
+from sim.core.prefix_cache_stats import PrefixCacheStats
 from sim.errors import ConfigError
 from sim.latency.work import StepTime, StepWork
 from sim.request import Request, RequestStatus
@@ -134,6 +135,15 @@ class EngineCore:
         every step anyway, and its requests are always up to date.
         """
 
+    def check(self) -> None:
+        """Raise InvariantError if the state is broken (``sim.core.integrity``)."""
+        check_integrity(self.manager)
+
+    @property
+    def prefix_cache_stats(self) -> PrefixCacheStats:
+        """What lookups asked for and found."""
+        return self.manager.prefix_cache_stats
+
     def cached_prefix_ids(self) -> np.ndarray:
         """Return the identities that blocks are cached under, in any group, sorted; int64."""
         indexes = self.manager.block_pool.cached_blocks
@@ -171,7 +181,7 @@ class EngineCore:
         self._propose_drafts(batch.output)
         self.num_steps += 1
         if self.check_every and self.num_steps % self.check_every == 0:
-            check_integrity(self.manager)
+            self.check()
         return Completed(finished, batch.output.first_tokens)
 
     def _propose_drafts(self, output: SchedulerOutput) -> None:

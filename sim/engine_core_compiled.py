@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from sim.admission import Admission
-from sim.core.kv_cache_restore import restore
+from sim.core.integrity import check_integrity
+from sim.core.integrity_compiled import is_intact
+from sim.core.kv_cache_restore import prefix_cache_stats, restore
 from sim.core.kv_cache_state_compiled import new_manager, with_rows
+from sim.core.prefix_cache_stats import PrefixCacheStats
 from sim.engine_core import Advance, Completed, MakePrefixIds
 from sim.engine_loop_compiled import (
     BEGIN,
@@ -26,7 +29,7 @@ from sim.engine_loop_compiled import (
     complete_at,
     run,
 )
-from sim.errors import ConfigError
+from sim.errors import ConfigError, InvariantError
 from sim.latency.step_time_state import StepTimeState
 from sim.references import held
 from sim.request import Request, RequestStatus
@@ -338,6 +341,20 @@ class CompiledEngineCore:
         """The Python manager, given the state that there is now. Cost: O(pool + tables)."""
         names = {r: request.request_id for r, request in self.records.requests.items()}
         return restore(self._python_manager, self._manager, names)
+
+    def check(self) -> None:
+        """Raise InvariantError if the state is broken; the restored manager finds the words."""
+        running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
+        pool = self._manager.pool
+        if is_intact(held(self._manager), running, len(pool.blocks), len(pool.held_by_group)):
+            return
+        check_integrity(self.manager)
+        raise InvariantError("the compiled state is broken where the Python one would not be")
+
+    @property
+    def prefix_cache_stats(self) -> PrefixCacheStats:
+        """What lookups asked for and found."""
+        return prefix_cache_stats(self._manager)
 
     def cached_prefix_ids(self) -> np.ndarray:
         """Return the identities that blocks are cached under, in any group, sorted; int64."""

@@ -23,8 +23,6 @@ from sim.assembly import (
 )
 from sim.config import Scenario
 from sim.contents import Contents
-from sim.core.integrity import check_integrity
-from sim.core.kv_cache_manager import KVCacheManager
 from sim.engine_choice import not_compiled
 from sim.engine_core import EngineCore
 from sim.errors import TraceError
@@ -89,14 +87,14 @@ def simulate(
     random = workloads.Streams(scenario.seed).child("kv_cache_metrics").random
     watchers = Watchers(assembly.scenario, assembly.layout, random)
     verified = verification(assembly) if verification is not None else None
-    recorder, manager = _run(
+    recorder, core = _run(
         assembly, progress or NullProgress(), observer, watchers, verified, profiler
     )
     wall_time_s = perf_counter() - begin
     profile = profiler and profiler.profile(wall_time_s)
     return RunResult.of(
         assembly.scenario,
-        recorder.tables(manager),
+        recorder.tables(core),
         layout_json(assembly.layout),
         assembly.layout.log_lines,
         provenance(scenario.seed, wall_time_s, digests, profile),
@@ -112,7 +110,7 @@ def _run(
     watchers: Watchers,
     verification: Verification | None = None,
     profiler: Profiler | None = None,
-) -> tuple[Recorder, KVCacheManager]:
+) -> tuple[Recorder, Core]:
     from sim.engine import Engine
 
     contents = Contents() if verification is None else verification.contents
@@ -145,9 +143,8 @@ def _run(
     core.give_up_all()
     if verification is not None:
         verification.finish()
-    manager = core.manager
-    check_integrity(manager)
-    return recorder, manager
+    core.check()
+    return recorder, core
 
 
 def _may_forget_names(

@@ -20,8 +20,8 @@ block size and time unit: Mooncake 512 and ms, rtp-llm 1024 and ms, Qwen-Bailian
 Content: a listed full block is a span of its id. A listed partial last block, tokens behind the
 last listed block, and the output are private to the request: the trace does not say what they
 share (less than one trace block of tokens). Whether ids name a block alone or the whole prefix
-does not matter: ``sim.request.PrefixIds`` makes a prefix of all spans up to a token, so ids that do
-not chain are chained by it, and ids that do chain lose nothing.
+does not matter: the simulator names a prefix by all spans up to a token, so ids that do not chain
+are chained by it, and ids that do chain lose nothing.
 
 Source: kvcache-ai/Mooncake, FAST25-release/traces; design 4.2, 4.3.
 """

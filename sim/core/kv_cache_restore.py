@@ -23,10 +23,15 @@ def restore(manager: KVCacheManager, state: Manager, names: Mapping[int, str]) -
     _restore_pool(manager.block_pool, state.pool)
     for group_id, single in enumerate(manager.coordinator.single_type_managers):
         _restore_tables(single, group_id, state, names)
+    manager.prefix_cache_stats = prefix_cache_stats(state)
+    return manager
+
+
+def prefix_cache_stats(state: Manager) -> PrefixCacheStats:
+    """Return the statistics of lookups."""
     lookup = state.lookup[0]
     counts = {n: int(lookup[n]) for n in PrefixCacheStats.__dataclass_fields__ if n != "reset"}
-    manager.prefix_cache_stats = PrefixCacheStats(**counts)
-    return manager
+    return PrefixCacheStats(**counts)
 
 
 def _restore_pool(pool: BlockPool, state: Pool) -> None:

@@ -31,7 +31,7 @@ class Engine:
     ``EngineCore.advance``), one for each moment of a request that somebody asks for, and those of
     the workload. The clock, ``env.now``, is whole nanoseconds.
 
-    prefix_ids : spec -> the identities of its hash blocks (sim.request.PrefixIds)
+    prefix_ids : spec -> the identities of its hash blocks (sim.prefix_ids.PrefixIds)
     on_end : called with each request that ended, once, in the order in which they ended
     num_encoder_tokens : of a request that names none
     env : a clock that others share; None makes one

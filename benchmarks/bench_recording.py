@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.layouts import BUDGET, MAX_NUM_SEQS, NUM_BLOCKS, kv_cache_config
+from benchmarks.layouts import NUM_BLOCKS, pool
 from benchmarks.loops import SchedulerLoop
 from benchmarks.native_side import NativeSide
 from benchmarks.stream import Turn, all_specs, conversations
@@ -31,8 +31,9 @@ Stream = list[tuple[int, Turn]]
 
 
 def _recording_side(config: str, specs: Sequence[RequestSpec]) -> NativeSide:
-    reasons = Reasons(len(kv_cache_config(config).kv_cache_groups))
-    side = NativeSide(config, specs, BUDGET, MAX_NUM_SEQS, reasons)
+    sizes = pool(config)
+    reasons = Reasons(len(sizes.kv_cache_config.kv_cache_groups))
+    side = NativeSide(sizes, specs, reasons)
     reasons.attach(side.manager)
     return side
 
@@ -47,7 +48,7 @@ def row(config: str, stream: Stream, repeats: int) -> dict[str, Any]:
     specs = all_specs(stream)
     plain, recorded = [], []
     for _ in range(repeats):
-        plain.append(_seconds(NativeSide(config, specs, BUDGET, MAX_NUM_SEQS), stream))
+        plain.append(_seconds(NativeSide(pool(config), specs), stream))
         recorded.append(_seconds(_recording_side(config, specs), stream))
     ratio = statistics.median(r / p for p, r in zip(plain, recorded, strict=True))
     times = [round(x, 4) for t in (plain, recorded) for x in (min(t), statistics.median(t), max(t))]

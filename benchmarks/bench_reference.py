@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from time import process_time
 from typing import Any
 
-from benchmarks.layouts import BUDGET, MAX_NUM_SEQS, NUM_BLOCKS
+from benchmarks.layouts import NUM_BLOCKS, Pool, pool
 from benchmarks.loops import ManagerLoop, Record, SchedulerLoop
 from benchmarks.native_side import NativeSide
 from benchmarks.replayed_side import ListeningSide, ReplayedSide
@@ -33,7 +33,6 @@ from benchmarks.stream import Turn, all_specs, conversations
 from benchmarks.vllm_side import VllmSide
 from sim.request import RequestSpec
 
-ALIGN = {"mamba": 64}
 COLUMNS = (
     "config", "loop", "part", "requests", "steps",
     "kvsim_s_min", "kvsim_s_median", "kvsim_s_max",
@@ -43,17 +42,17 @@ Stream = list[tuple[int, Turn]]
 
 
 def manager_pass(
-    side: Any, config: str, stream: Stream, record: Record | None
+    side: Any, sizes: Pool, stream: Stream, record: Record | None
 ) -> tuple[float, int]:
     """Return CPU seconds and steps of the manager loop."""
-    loop = ManagerLoop(side, stream, BUDGET, MAX_NUM_SEQS, ALIGN.get(config), record)
+    loop = ManagerLoop(side, stream, sizes.budget, sizes.max_num_seqs, sizes.align, record)
     begin = process_time()
     steps = loop.run()
     return process_time() - begin, steps
 
 
 def scheduler_pass(
-    side: Any, config: str, stream: Stream, record: Record | None
+    side: Any, sizes: Pool, stream: Stream, record: Record | None
 ) -> tuple[float, int]:
     """Return CPU seconds of ``schedule`` and ``update_from_output``, and steps."""
     steps = SchedulerLoop(side, stream, record).run()
@@ -66,10 +65,10 @@ LOOPS: dict[str, Callable[..., tuple[float, int]]] = {
 }
 
 
-def decisions(make: Callable[[], Any], loop: str, config: str, stream: Stream) -> tuple[str, int]:
+def decisions(make: Callable[[], Any], loop: str, sizes: Pool, stream: Stream) -> tuple[str, int]:
     """Return a digest of every decision and of the free queue at the end, and the steps."""
     digest, side = hashlib.sha256(), make()
-    _, steps = LOOPS[loop](side, config, stream, lambda what: digest.update(repr(what).encode()))
+    _, steps = LOOPS[loop](side, sizes, stream, lambda what: digest.update(repr(what).encode()))
     if loop == "manager":
         digest.update(repr(side.free_queue()).encode())
     return digest.hexdigest(), steps
@@ -77,16 +76,13 @@ def decisions(make: Callable[[], Any], loop: str, config: str, stream: Stream) -
 
 def rows(config: str, loop: str, stream: Stream, repeats: int) -> Iterator[dict[str, Any]]:
     """Yield one row per part: hashing, the loop, and both together."""
-    specs = all_specs(stream)
-    sides = [
-        lambda: NativeSide(config, specs, BUDGET, MAX_NUM_SEQS),
-        lambda: VllmSide(config, specs, BUDGET, MAX_NUM_SEQS),
-    ]
-    (ours, steps), (theirs, _) = (decisions(make, loop, config, stream) for make in sides)
+    specs, sizes = all_specs(stream), pool(config)
+    sides = [lambda: NativeSide(sizes, specs), lambda: VllmSide(sizes, specs)]
+    (ours, steps), (theirs, _) = (decisions(make, loop, sizes, stream) for make in sides)
     if ours != theirs:
         raise SystemExit(f"{config}, {loop}: decisions differ, times would mean nothing")
     parts: dict[str, list[list[float]]] = {"hashing": [[], []], "loop": [[], []], "total": [[], []]}
-    loop_alone = _loop_alone(config, specs, stream) if loop == "manager" else _nothing
+    loop_alone = own_time(sizes, specs, stream) if loop == "manager" else _nothing
     for _ in range(repeats):
         own_s = loop_alone()
         for place, make in enumerate(sides):
@@ -94,7 +90,7 @@ def rows(config: str, loop: str, stream: Stream, repeats: int) -> Iterator[dict[
             side = make()
             # As vLLM's engine does: what stands when the work begins is not looked at again.
             gc.freeze()
-            loop_s = LOOPS[loop](side, config, stream, None)[0] - own_s
+            loop_s = LOOPS[loop](side, sizes, stream, None)[0] - own_s
             for name, value in (("hashing", side.hashing_s), ("loop", loop_s)):
                 parts[name][place].append(value)
             gc.unfreeze()
@@ -107,12 +103,11 @@ def _nothing() -> float:
     return 0.0
 
 
-def _loop_alone(config: str, specs: list[RequestSpec], stream: Stream) -> Callable[[], float]:
+def own_time(sizes: Pool, specs: list[RequestSpec], stream: Stream) -> Callable[[], float]:
     """Return what measures the CPU seconds of the manager loop without a manager."""
-    made_of = (config, specs, BUDGET, MAX_NUM_SEQS)
-    told = ListeningSide(*made_of)
-    manager_pass(told, config, stream, None)
-    return lambda: manager_pass(ReplayedSide(told, *made_of), config, stream, None)[0]
+    told = ListeningSide(sizes, specs)
+    manager_pass(told, sizes, stream, None)
+    return lambda: manager_pass(ReplayedSide(told, sizes, specs), sizes, stream, None)[0]
 
 
 def _row(head: tuple[Any, ...], native: list[float], vllm: list[float]) -> dict[str, Any]:

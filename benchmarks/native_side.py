@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from time import process_time
 from typing import Any
 
-from benchmarks.layouts import BLOCK_SIZE, kv_cache_config
+from benchmarks.layouts import Pool
 from benchmarks.loops import Record
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.observer import NULL_OBSERVER, Observer
-from sim.request import PrefixIds, Request, RequestSpec, RequestStatus
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, RequestSpec, RequestStatus
 from sim.scheduler.limits import SchedulerLimits
 from sim.scheduler.scheduler import Scheduler
-
-MAX_MODEL_LEN = 16384
 
 
 class NativeSide:
@@ -26,24 +25,26 @@ class NativeSide:
 
     def __init__(
         self,
-        config: str,
+        pool: Pool,
         specs: Sequence[RequestSpec],
-        budget: int,
-        max_num_seqs: int,
         observer: Observer = NULL_OBSERVER,
     ):
-        size = BLOCK_SIZE[config]
         self.manager = KVCacheManager(
-            kv_cache_config(config), MAX_MODEL_LEN, size, size, budget, observer=observer
+            pool.kv_cache_config,
+            pool.max_model_len,
+            pool.block_size,
+            pool.hash_block_size,
+            pool.budget,
+            observer=observer,
         )
         self.scheduler = Scheduler(
             self.manager,
-            SchedulerLimits(budget, max_num_seqs, MAX_MODEL_LEN),
-            mamba_align_block_size=size if config == "mamba" else None,
+            SchedulerLimits(pool.budget, pool.max_num_seqs, pool.max_model_len),
+            mamba_align_block_size=pool.align,
         )
         self.hashing_s = 0.0
         self.schedule_s = self.update_s = 0.0
-        self._identities = PrefixIds(size)
+        self._identities = PrefixIds(pool.hash_block_size)
         self._requests = {spec.request_id: self._made(spec) for spec in specs}
 
     def _made(self, spec: RequestSpec) -> Request:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from time import process_time
 from typing import Any
 
-from benchmarks.layouts import BLOCK_SIZE, kv_cache_config
+from benchmarks.layouts import Pool
 from benchmarks.loops import Record
-from benchmarks.native_side import MAX_MODEL_LEN
 from sim.request import Request, RequestSpec
 from sim.token_ids import token_ids
 from sim.vllm import (
@@ -32,31 +31,31 @@ class VllmSide:
 
     def __init__(
         self,
-        config: str,
+        pool: Pool,
         specs: Sequence[RequestSpec],
-        budget: int,
-        max_num_seqs: int,
         async_scheduling: bool = False,
     ):
-        size, names = BLOCK_SIZE[config], scheduler_names()
+        names, config = scheduler_names(), pool.kv_cache_config
         self.preempted, self.running = names.RequestStatus.PREEMPTED, names.RequestStatus.RUNNING
-        pool = kv_cache_config(config)
         self.scheduler = build_scheduler(
-            pool,
+            config,
             SchedulerSettings(
-                max_num_batched_tokens=budget,
-                max_num_seqs=max_num_seqs,
-                max_model_len=MAX_MODEL_LEN,
-                block_size=size,
-                mamba_cache_mode="align" if config == "mamba" else "none",
+                max_num_batched_tokens=pool.budget,
+                max_num_seqs=pool.max_num_seqs,
+                max_model_len=pool.max_model_len,
+                block_size=pool.block_size,
+                hash_block_size=pool.hash_block_size,
+                cache_block_size=pool.cache_block_size,
+                mamba_cache_mode=pool.mamba_cache_mode,
                 async_scheduling=async_scheduling,
                 enable_kv_cache_events=False,
                 log_stats=False,
             ),
         )
-        self.manager = build_manager(pool, MAX_MODEL_LEN, size, size, budget, log_stats=False)
+        sizes = (pool.max_model_len, pool.block_size, pool.hash_block_size)
+        self.manager = build_manager(config, *sizes, pool.budget, log_stats=False)
         self.hashing_s = self.schedule_s = self.update_s = 0.0
-        self._hash = block_hasher(size)
+        self._hash = block_hasher(pool.hash_block_size)
         self._outputs: dict[str, list[int]] = {}
         self._requests = {spec.request_id: self._made(spec) for spec in specs}
         self._model_output = names.ModelRunnerOutput

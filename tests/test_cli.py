@@ -52,8 +52,8 @@ def process(*arguments: str, **settings) -> subprocess.Popen:
 # -- errors ---------------------------------------------------------------------------------
 WRONG = {
     "": [
-        "kvsim: no command: known: layout, groupings, run, list, explain, export, examples, "
-        "plot, verify"
+        "kvsim: no command: known: layout, groupings, run, cluster, list, explain, export, "
+        "examples, plot, curve, verify"
     ],
     "layuot": ["kvsim: layuot: known: layout,", "did you mean layout?"],
     "--versoin": ["kvsim: --versoin: an option of kvsim", "did you mean --version?"],

@@ -22,7 +22,8 @@ from sim.core.kv_cache_manager import KVCacheManager
 from sim.layout.kv_cache_config import KVCacheConfig, KVCacheGroupSpec
 from sim.layout.kv_cache_spec import FullAttentionSpec, SlidingWindowSpec
 from sim.plots import save_figure
-from sim.request import PrefixIds, Request, RequestSpec, Span
+from sim.prefix_ids import PrefixIds
+from sim.request import Request, RequestSpec, Span
 from sim.scheduler.scheduler import Scheduler, SchedulerLimits
 
 HERE = Path(__file__).parent

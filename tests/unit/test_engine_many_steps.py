@@ -28,7 +28,7 @@ class HastyCore(EngineCore):
         self._held_back = None
         self.num_wakes = 0
 
-    def watch(self, request):
+    def watch(self, request, first_token=True):
         self._watched.add(request)
 
     def advance(self, now_ns, horizon_ns):

@@ -42,7 +42,7 @@ slow: $(VENV)/.installed-dev
 
 compiled: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --editable '.[fast]'
-	$(BIN)/python -m pytest -m compiled
+	NUMBA_DISABLE_JIT=0 $(BIN)/python -m pytest -m compiled
 
 DURATION ?= 3600
 SEED ?= 0

@@ -87,11 +87,12 @@ def _reasons(scenario: Scenario, layout: Layout) -> Iterator[str]:
 
 
 def _of_the_installation(is_asked_for: bool) -> Iterator[str]:
-    """Numba may be missing; switched off, it runs the loops in plain Python if asked to."""
-    if importlib.util.find_spec("numba") is None:
+    """Numba may be missing; switched off, who asks for the loops gets them in plain Python."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        if not is_asked_for:
+            yield "NUMBA_DISABLE_JIT is set"
+    elif importlib.util.find_spec("numba") is None:
         yield "Numba is not installed (pip install 'hybrid-kv-sim[fast]')"
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0") and not is_asked_for:
-        yield "NUMBA_DISABLE_JIT is set"
 
 
 def fallback_note(reason: str) -> str:

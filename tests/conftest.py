@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
+# Compiling takes a minute; `make compiled` compiles, and says so by setting this to 0.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 EXAMPLES = os.environ.get("KVSIM_EXAMPLES")
 
 settings.register_profile("default", deadline=None, derandomize=True, database=None)

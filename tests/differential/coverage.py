@@ -380,7 +380,7 @@ def _of_step(world: World, before: Record | None, record: Record) -> Iterator[st
 def _of_queues(world: World, step: Step, seen: tuple[Any, ...]) -> Iterator[str]:
     requests = seen[PLACE["requests"]]
     skipped = seen[PLACE["skipped"]]
-    blocked = [i for i in skipped if requests[i][0].startswith("WAITING_FOR")]
+    blocked = [i for i in skipped if i in requests and requests[i][0].startswith("WAITING_FOR")]
     if blocked:
         yield "scheduler: skipped for its grammar"
     if len(blocked) < len(skipped):

@@ -80,6 +80,7 @@ def test_what_it_does_not_cover_runs_on_the_python_engine_otherwise(monkeypatch,
 
 
 def test_missing_numba_is_a_reason_and_a_way_out(monkeypatch):
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: None)
     (reason, *_) = engine_choice._of_the_installation(False)
     assert reason == "Numba is not installed (pip install 'hybrid-kv-sim[fast]')"
@@ -88,6 +89,7 @@ def test_missing_numba_is_a_reason_and_a_way_out(monkeypatch):
 
 
 def test_switched_off_compiler_is_for_those_who_ask_for_the_loops(monkeypatch):
+    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert made().step_time is not None
     assert made("auto").fallback == "NUMBA_DISABLE_JIT is set"

@@ -44,6 +44,9 @@ from sim.tables import step_columns
 from sim.waste_sample_compiled import WasteSampler
 
 _ROWS_OF_STEPS = 8192
+# To begin with; memory that nobody has written to is not there.
+_ROWS_OF_TABLES = 256
+_IDENTITIES = 1 << 21
 
 
 def _places(dtype: np.dtype[Any]) -> SimpleNamespace:
@@ -97,7 +100,8 @@ class CompiledEngineCore:
         clock.reject_unschedulable = self.reject_unschedulable
         clock.stuck_since = -1
         clock.next_sample = self.recorder.next_sample
-        state = new_manager(manager)
+        most = min(scheduler.limits.max_num_seqs, _ROWS_OF_TABLES)
+        state = new_manager(manager, num_prefix_ids=_IDENTITIES, num_rows=most)
         num_groups = len(manager.coordinator.single_type_managers)
         columns = len(step_columns(num_groups))
         return EngineState(
@@ -346,7 +350,7 @@ class CompiledEngineCore:
         """Raise InvariantError if the state is broken; the restored manager finds the words."""
         running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
         pool = self._manager.pool
-        if is_intact(held(self._manager), running, len(pool.blocks), len(pool.held_by_group)):
+        if is_intact(held(self._manager), running, len(pool.position), len(pool.held_by_group)):
             return
         check_integrity(self.manager)
         raise InvariantError("the compiled state is broken where the Python one would not be")
@@ -358,5 +362,5 @@ class CompiledEngineCore:
 
     def cached_prefix_ids(self) -> np.ndarray:
         """Return the identities that blocks are cached under, in any group, sorted; int64."""
-        prefix_ids = self._manager.pool.blocks.prefix_id
-        return np.unique(prefix_ids[prefix_ids >= 0]).astype(np.int64)
+        pool = self._manager.pool
+        return pool.index[:, : pool.counters[0].num_prefix_ids].any(axis=0).nonzero()[0]

@@ -51,6 +51,7 @@ class RequestRecords:
         self._free: list[int] = []
         self._num_records = 0
         self._serial = 0
+        self._highest = 0  # every identity is below
         self._end_of_ids = 0
         self._live_ids = 0
         self._sizes = {(m.block_size, m.num_speculative_blocks) for m in single_type_managers}
@@ -68,7 +69,8 @@ class RequestRecords:
         self._prefix_ids = ids
         if not self._free and self._num_records == len(m.requests):
             m = with_requests(m, self._num_records + 1)
-        if highest > m.pool.index.shape[1]:
+        if highest > self._highest:
+            self._highest = highest
             m = with_identities(m, highest)
         length = self._longest_table(request)
         if length > m.hits.shape[1]:

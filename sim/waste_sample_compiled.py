@@ -26,22 +26,24 @@ class WasteSampler:
         self._scalars = np.array(
             [partition.num_blocks, partition.bytes_per_block, partition.kv_memory_bytes], np.int64
         )
-        self._scratch = np.zeros((2, partition.num_blocks), np.int32)
+        self._scratch = np.zeros(partition.num_blocks, np.int32)
+        self._sums = np.zeros(4, np.int64)
         self._out = np.zeros(len(PARTS), np.int64)
 
     def sample(self, engine: Any) -> list[int]:
         """Return the bytes of each part, in the order of ``PARTS``, of an engine that is held."""
-        _sample(engine, self._group_bytes, self._scalars, self._scratch, self._out)
+        _sample(engine, self._group_bytes, self._scalars, self._scratch, self._sums, self._out)
         return self._out.tolist()
 
 
 @compiled_door
-def _sample(e, group_bytes, scalars, scratch, out):
+def _sample(e, group_bytes, scalars, scratch, sums, out):
     """Fill ``out`` with the parts."""
     s = e.scheduler
     m, num_running = s.manager, s.counters[0].num_running
     num_groups = len(m.groups)
     lengths = np.zeros(m.tables.notes.shape, np.int64)
+    touched = np.zeros(m.tables.notes.shape, np.int64)
     row_of, computed = np.zeros(num_running, np.int64), np.zeros(num_running, np.int64)
     skipped = np.zeros((num_running, num_groups), np.int64)
     for i in range(num_running):
@@ -49,18 +51,21 @@ def _sample(e, group_bytes, scalars, scratch, out):
         row_of[i], computed[i] = request.row, request.num_computed_tokens
         for g in range(num_groups):
             lengths[request.row, g] = m.tables.notes[request.row, g].length
+            touched[request.row, g] = m.tables.notes[request.row, g].num_touched
             skipped[i, g] = get_num_skipped_tokens(m.groups[g], request.num_computed_tokens)
     waste_parts(
         group_bytes,
         scalars,
         m.tables.blocks,
         lengths,
+        touched,
         row_of,
         computed,
         skipped,
+        m.pool.other_holders,
         m.pool.cached_free_by_group,
         m.pool.counters[0].num_free_blocks,
-        scratch[0],
-        scratch[1],
+        scratch,
+        sums,
         out,
     )

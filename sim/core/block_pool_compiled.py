@@ -1,7 +1,11 @@
-"""The compiled half of the block pool: columns, cache index and free queue as arrays.
+"""The compiled half of the block pool: cache index and free queue as arrays.
 
 Functions have the names that they have in ``block_pool.py``; a table is a row of an array, so a
 range of it stands where that file has a list. What differs is said where it differs.
+
+Most blocks pass through a table and the queue in long ranges, and nobody asks for one of them
+alone. So a block that is held by one table has no record: what it caches follows from its place
+there, and in the queue it is written beside it (its key). Blocks are looked up where they are rare.
 """
 
 from __future__ import annotations
@@ -10,27 +14,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.eviction.lru_compiled import appended_to, popleft_n, prepend, remove, room_behind
+from sim.core.eviction.lru_compiled import (
+    appended_to,
+    is_behind,
+    prepend,
+    remove,
+    room_behind,
+    take_from_behind,
+    take_from_front,
+)
 from sim.jit import compiled
 
 NULL_BLOCK = 0
-NO_PREFIX = -1
 NO_BLOCK = 0
 """In the index: nothing is cached under this identity. The null block never is."""
-_NULL_HOLDERS = 1 << 30
-
-BLOCK = np.dtype(
-    [
-        ("ref_cnt", "i4"),
-        ("prefix_id", "i4"),
-        ("group_id", "i4"),
-        ("position", "i4"),  # in the list of the free queue, while it is there
-        ("later", "i4"),  # blocks with one identity form a ring in order of registration
-        ("earlier", "i4"),
-    ],
-    align=True,
-)
-"""The state of one block; one cache line holds it."""
+NO_KEY = -1
+"""In the queue: the block caches nothing. Else ``key_of`` its group and identity."""
+_GROUP_SHIFT = 32
+_PREFIX_MASK = (1 << _GROUP_SHIFT) - 1
 
 COUNTERS = np.dtype(
     [
@@ -42,6 +43,7 @@ COUNTERS = np.dtype(
         ("watched_first", "i8"),  # smallest and largest watched identity
         ("watched_last", "i8"),
         ("watch_is_stale", "i8"),
+        ("num_prefix_ids", "i8"),  # all that were named are below
         ("num_taken", "i8"),
         ("num_evicted", "i8"),
         ("num_registered", "i8"),
@@ -51,22 +53,33 @@ COUNTERS = np.dtype(
     align=True,
 )
 """What counts for the pool as a whole; the last five are totals since the start, in blocks."""
+_NUM_PREFIX_IDS = COUNTERS.names.index("num_prefix_ids")
 
 
 class Pool(NamedTuple):
     """State of the pool; shapes: B blocks, G groups, P identities.
 
-    counters : COUNTERS (1,); blocks : BLOCK (B,); front, back : int32, the free queue
-    index : int32 (G, P), the earliest registered block of an identity, or NO_BLOCK
+    counters : COUNTERS (1,)
+    other_holders : int32 (B,), holders of a block beyond the first
+    position : int32 (B,), where a block was put behind in the queue the last time
+    front : int32 (B,), a stack; back, back_key : int32, int64, a list: the free queue
+    index : int32 (G, P), the earliest registered block of an identity, or NO_BLOCK; negative if it
+        is not the only one
+    later, earlier : int32 (B,), blocks with one identity form a ring in order of registration;
+        meaningless for the only one
     is_watched : uint8 (P,); watched : int32 (P,), the identities that are flagged
     held_by_group, cached_free_by_group : int64 (G,)
     """
 
     counters: np.ndarray
-    blocks: np.ndarray
+    other_holders: np.ndarray
+    position: np.ndarray
     front: np.ndarray
     back: np.ndarray
+    back_key: np.ndarray
     index: np.ndarray
+    later: np.ndarray
+    earlier: np.ndarray
     is_watched: np.ndarray
     watched: np.ndarray
     held_by_group: np.ndarray
@@ -75,34 +88,41 @@ class Pool(NamedTuple):
 
 def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
     """Return the pool with every block free, in the order of the ids."""
-    blocks = np.zeros(num_gpu_blocks, BLOCK).view(np.recarray)
-    blocks.prefix_id = blocks.group_id = NO_PREFIX
-    blocks.later = blocks.earlier = np.arange(num_gpu_blocks)
-    blocks[NULL_BLOCK].ref_cnt = _NULL_HOLDERS
     counters = np.zeros(1, COUNTERS).view(np.recarray)
     counters.num_free_blocks = counters.front_length = num_gpu_blocks - 1
     counters.watched_last = -1
     front = np.zeros(num_gpu_blocks, np.int32)
     front[: num_gpu_blocks - 1] = np.arange(num_gpu_blocks - 1, 0, -1)
+    room = 2 * num_gpu_blocks + 64
     return Pool(
         counters,
-        blocks,
+        *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
         front,
-        np.zeros(2 * num_gpu_blocks + 64, np.int32),
+        np.zeros(room, np.int32),
+        np.zeros(room, np.int64),
         np.zeros((num_groups, num_prefix_ids), np.int32),
+        *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
         np.zeros(num_prefix_ids, np.uint8),
         np.zeros(num_prefix_ids, np.int32),
-        np.zeros(num_groups, np.int64),
-        np.zeros(num_groups, np.int64),
+        *(np.zeros(num_groups, np.int64) for _ in range(2)),
     )
 
 
+def note_identities(pool: Pool, num_prefix_ids: int) -> None:
+    """Say that all identities named so far are below a number; there is room for them."""
+    counters = pool.counters.view(np.int64)
+    counters[_NUM_PREFIX_IDS] = max(counters[_NUM_PREFIX_IDS], num_prefix_ids)
+
+
 def with_room_for(pool: Pool, num_prefix_ids: int) -> Pool:
-    """Return the pool with an index of at least so many identities, its content kept."""
+    """Return the pool with an index of at least so many identities, its content kept.
+
+    Memory that nobody writes to is not there, so it grows by much and is seldom copied.
+    """
     groups, size = pool.index.shape
     if num_prefix_ids <= size:
         return pool
-    new_size = max(num_prefix_ids, 2 * size)
+    new_size = max(num_prefix_ids, 8 * size)
     index = np.zeros((groups, new_size), np.int32)
     index[:, :size] = pool.index
     flags, watched = np.zeros(new_size, np.uint8), np.zeros(new_size, np.int32)
@@ -138,117 +158,144 @@ def unwatch(pool):
     counters.watched_last = -1
 
 
+# -- keys --------------------------------------------------------------------------------------
 @compiled
-def _note(counters, is_watched, prefix_id):
-    """Note that an identity entered or left the index; most lie outside the range of the flags."""
-    if counters.watched_first <= prefix_id <= counters.watched_last and is_watched[prefix_id]:
-        counters.watch_is_stale = 1
+def key_of(group_id, prefix_id):
+    """Return what says that a block is cached in a group under an identity."""
+    return (np.int64(group_id) << _GROUP_SHIFT) | np.int64(prefix_id)
+
+
+@compiled
+def group_of(key):
+    """Return the group of a key."""
+    return key >> _GROUP_SHIFT
+
+
+@compiled
+def prefix_of(key):
+    """Return the identity of a key."""
+    return key & _PREFIX_MASK
 
 
 # -- taking and giving back --------------------------------------------------------------------
 @compiled
 def get_new_blocks(pool, n, group_id, table, start):
     """Take ``n`` blocks into table[start : start + n]; content that they cached is lost."""
-    popleft_n(pool, n, table, start)
-    blocks, index, is_watched, counters = pool.blocks, pool.index, pool.is_watched, pool.counters[0]
-    cached_free, before, count, num_evicted = pool.cached_free_by_group, 0, 0, 0
-    for i in range(start, start + n):
-        block_id = table[i]
-        block = blocks[block_id]
-        if block.prefix_id >= 0:
-            # Blocks of one group follow each other, so their counter is written once.
-            if block.group_id != before:
-                cached_free[before] -= count
-                before, count = block.group_id, 0
-            count += 1
-            num_evicted += 1
-            _drop_key(blocks, index, is_watched, counters, block_id)
-        block.ref_cnt = 1
-        block.group_id = group_id
-    cached_free[before] -= count
+    counters, end = pool.counters[0], start + n
+    place = start + take_from_front(pool, n, table, start)
+    while place < end:
+        place = _take_of_one_group(pool, table, place, end)
     pool.held_by_group[group_id] += n
+    counters.num_free_blocks -= n
     counters.num_taken += n
-    counters.num_evicted += num_evicted
 
 
 @compiled
-def _drop_key(blocks, index, is_watched, counters, block_id):
-    """Remove a cached block from the index: ``_drop_keys`` of one block with one key."""
-    block = blocks[block_id]
-    prefix_id, group_id = block.prefix_id, block.group_id
-    block.prefix_id = NO_PREFIX
-    if block.later == block_id:
-        index[group_id, prefix_id] = NO_BLOCK
-    else:
-        _drop_duplicate(blocks, index, block_id, group_id, prefix_id)
-    _note(counters, is_watched, prefix_id)
+def _take_of_one_group(pool, table, place, end):
+    """Take blocks from the list behind until one was cached in another group than the first.
+
+    Returns the place in the table behind them, at most ``end``.
+    """
+    counters, is_watched = pool.counters[0], pool.is_watched
+    back, keys = pool.back, pool.back_key
+    first, last = counters.watched_first, counters.watched_last
+    source = take_from_behind(pool)
+    if keys[source] < 0:
+        table[place] = back[source]
+        counters.back_head = source + 1
+        return place + 1
+    group_id, begin = group_of(keys[source]), place
+    index = pool.index[group_id]
+    while place < end:
+        key, block_id = keys[source], back[source]
+        if block_id == NO_BLOCK:
+            source += 1
+            continue
+        if group_of(key) != group_id:
+            break
+        source += 1
+        prefix_id = prefix_of(key)
+        table[place] = block_id
+        place += 1
+        if index[prefix_id] == block_id:
+            index[prefix_id] = NO_BLOCK
+        else:
+            _drop_duplicate(pool, index, block_id, prefix_id)
+        if first <= prefix_id <= last and is_watched[prefix_id]:
+            counters.watch_is_stale = 1
+    counters.back_head = source
+    pool.cached_free_by_group[group_id] -= place - begin
+    counters.num_evicted += place - begin
+    return place
 
 
 @compiled
-def _drop_duplicate(blocks, index, block_id, group_id, prefix_id):
-    later, earlier = blocks[block_id].later, blocks[block_id].earlier
-    blocks[later].earlier = earlier
-    blocks[earlier].later = later
-    blocks[block_id].later = block_id
-    blocks[block_id].earlier = block_id
-    if index[group_id, prefix_id] == block_id:
-        index[group_id, prefix_id] = later
+def _drop_duplicate(pool, index, block_id, prefix_id):
+    """Take one of several blocks with one identity out of the index."""
+    later, earlier = pool.later[block_id], pool.earlier[block_id]
+    pool.later[earlier] = later
+    pool.earlier[later] = earlier
+    first = -index[prefix_id]
+    if first == block_id:
+        first = later
+    index[prefix_id] = first if pool.later[first] == first else -first
+
+
+@compiled
+def is_free(pool, block_id):
+    """Whether a block that is cached has no holder."""
+    return is_behind(pool, block_id)
 
 
 @compiled
 def touch(pool, table, start, end, group_id):
     """Add a holder to the cached blocks of a range; those that were free leave the queue."""
-    blocks, num_pulled = pool.blocks, 0
+    num_pulled = 0
     for i in range(start, end):
         block_id = table[i]
-        if blocks[block_id].ref_cnt == 0:
+        if is_free(pool, block_id):
             remove(pool, block_id)
             num_pulled += 1
-        blocks[block_id].ref_cnt += 1
+        else:
+            pool.other_holders[block_id] += 1
     pool.cached_free_by_group[group_id] -= num_pulled
     pool.held_by_group[group_id] += num_pulled
     pool.counters[0].num_touched += end - start
 
 
 @compiled
-def free_blocks(pool, table, start, end, group_id):
+def free_blocks(pool, table, keys, start, end, group_id):
     """Take a holder away from each block of a range, the last one first; nulls are skipped.
 
     Blocks without holders then enter the queue: those without content at the front, cached ones at
-    the back, both from right to left.
+    the back, both from right to left. ``keys[i]`` says what table[i] caches.
     """
-    blocks, back = pool.blocks, pool.back
-    num_named, num_freed, leftmost, rightmost = 0, 0, end, start
+    other_holders, position = pool.other_holders, pool.position
+    back, back_key = pool.back, pool.back_key
+    num_shared, num_nulls, leftmost, rightmost = 0, 0, end, start
     first = place = room_behind(pool, end - start)
     for i in range(end - 1, start - 1, -1):
-        block_id = table[i]
-        if block_id == NULL_BLOCK:
-            continue
-        num_named += 1
-        block = blocks[block_id]
-        block.ref_cnt -= 1
-        if block.ref_cnt != 0:
-            continue
-        num_freed += 1
-        if block.prefix_id >= 0:
-            back[place] = block_id
-            block.position = place
-            place += 1
-        else:
+        block_id, key = table[i], keys[i]
+        if key < 0:
+            # Only what is cached is shared.
             leftmost, rightmost = i, max(rightmost, i + 1)
+            num_nulls += block_id == NULL_BLOCK
+        elif other_holders[block_id]:
+            other_holders[block_id] -= 1
+            num_shared += 1
+        else:
+            back[place] = block_id
+            back_key[place] = key
+            position[block_id] = place
+            place += 1
     appended_to(pool, place)
     for i in range(leftmost, rightmost):
         # From the left, so that the last one lies on top of the stack.
-        if table[i] != NULL_BLOCK and _is_empty(blocks[table[i]]):
+        if keys[i] < 0 and table[i] != NULL_BLOCK:
             prepend(pool, table[i])
-    pool.held_by_group[group_id] -= num_freed
+    pool.held_by_group[group_id] -= end - start - num_nulls - num_shared
     pool.cached_free_by_group[group_id] += place - first
-    pool.counters[0].num_freed += num_named
-
-
-@compiled
-def _is_empty(block):
-    return block.ref_cnt == 0 and block.prefix_id < 0
+    pool.counters[0].num_freed += end - start - num_nulls
 
 
 # -- the cache index -----------------------------------------------------------------------------
@@ -258,53 +305,52 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
 
     Block i is cached under ``prefix_ids[place + (i - start) * factor]``.
     """
-    blocks, is_watched, counters = pool.blocks, pool.is_watched, pool.counters[0]
-    index, count = pool.index[group_id], 0
+    is_watched, counters = pool.is_watched, pool.counters[0]
+    first, last = counters.watched_first, counters.watched_last
+    index, num_nulls = pool.index[group_id], 0
     for i in range(start, end):
         block_id = table[i]
         prefix_id = prefix_ids[place]
         place += factor
         if block_id == NULL_BLOCK:
+            num_nulls += 1
             continue
-        count += 1
-        blocks[block_id].prefix_id = prefix_id
         if index[prefix_id] == NO_BLOCK:
             index[prefix_id] = block_id
         else:
-            _add_duplicate(blocks, index[prefix_id], block_id)
-        _note(counters, is_watched, prefix_id)
-    counters.num_registered += count
+            _add_duplicate(pool, index, block_id, prefix_id)
+        if first <= prefix_id <= last and is_watched[prefix_id]:
+            counters.watch_is_stale = 1
+    counters.num_registered += end - start - num_nulls
 
 
 @compiled
-def _add_duplicate(blocks, first, block_id):
-    last = blocks[first].earlier
-    blocks[block_id].earlier = last
-    blocks[block_id].later = first
-    blocks[last].later = block_id
-    blocks[first].earlier = block_id
+def _add_duplicate(pool, index, block_id, prefix_id):
+    """Add a block behind those with the same identity."""
+    first, later, earlier = index[prefix_id], pool.later, pool.earlier
+    if first > 0:
+        later[first] = earlier[first] = first
+        index[prefix_id] = -first
+    first = abs(first)
+    last = earlier[first]
+    earlier[block_id] = last
+    later[block_id] = first
+    later[last] = block_id
+    earlier[first] = block_id
 
 
 # -- forgetting --------------------------------------------------------------------------------
 @compiled
-def evict_block(pool, block_id):
-    """Forget what a block caches; holders and queue positions stay as they are."""
-    block = pool.blocks[block_id]
-    if block.prefix_id < 0:
-        return
-    if block.ref_cnt == 0:
-        pool.cached_free_by_group[block.group_id] -= 1
-    _drop_key(pool.blocks, pool.index, pool.is_watched, pool.counters[0], block_id)
-
-
-@compiled
-def reset_prefix_cache(pool):
+def reset_prefix_cache(pool, num_gpu_blocks):
     """Empty the index if no block has a holder; return whether that was so."""
-    counters, blocks = pool.counters[0], pool.blocks
-    if counters.num_free_blocks != len(blocks) - 1:
+    counters = pool.counters[0]
+    if counters.num_free_blocks != num_gpu_blocks - 1:
         return False
-    for block_id in range(len(blocks)):
-        if blocks[block_id].prefix_id >= 0:
-            evict_block(pool, block_id)
+    for place in range(counters.back_head, counters.back_length):
+        key = pool.back_key[place]
+        if pool.back[place] != NO_BLOCK and key >= 0:
+            pool.index[group_of(key), prefix_of(key)] = NO_BLOCK
+            pool.back_key[place] = NO_KEY
+    pool.cached_free_by_group[:] = 0
     counters.watch_is_stale = 1
     return True

@@ -5,126 +5,189 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from sim.core.block_pool_compiled import NO_BLOCK, NULL_BLOCK
+from sim.core.block_pool_compiled import NO_BLOCK, NULL_BLOCK, group_of, key_of
+from sim.core.single_type_kv_cache_manager_compiled import find_keys
 from sim.jit import compiled
+from sim.references import held
+
+_UNSEEN = -2
+_OTHERWISE = -3  # two places say two things of a block
+
+
+class Blocks(NamedTuple):
+    """What there is to know of each block, counted; shape (B,).
+
+    holders : int32, tables that name it; is_free : uint8, whether the queue does
+    key : int64, what it caches by the place where it is; group : int32, of its table or its key
+    """
+
+    holders: np.ndarray
+    is_free: np.ndarray
+    key: np.ndarray
+    group: np.ndarray
+
+
+def counted(m, running, num_blocks):
+    """Return what the queue and the tables say of each block, and whether they agree.
+
+    m : a held state; running : int32, records of the requests that have tables
+
+    Cost: O(pool + tables).
+    """
+    blocks = Blocks(
+        np.zeros(num_blocks, np.int32),
+        np.zeros(num_blocks, np.uint8),
+        np.full(num_blocks, _UNSEEN),
+        np.full(num_blocks, -1, np.int32),
+    )
+    return blocks, bool(_count(m, running, held(blocks)))
 
 
 def is_intact(m, running, num_blocks, num_groups):
-    """Return whether all laws hold that ``check_integrity`` knows; ``m`` is a held state.
-
-    running : int32, records of the requests that have tables
+    """Return whether all laws hold that ``check_integrity`` knows; see ``counted``.
 
     Cost: O(pool + tables + index).
     """
-    holders, is_free = np.zeros(num_blocks, np.int32), np.zeros(num_blocks, np.uint8)
+    blocks, agree = counted(m, running, num_blocks)
     counts = np.zeros((3, num_groups), np.int64)
-    return bool(_is_intact(m, running, holders, is_free, counts))
+    return agree and bool(_is_intact(m, held(blocks), counts))
 
 
 @compiled
-def _is_intact(m, running, holders, is_free, counts):
-    return (
-        _has_good_queue(m.pool, is_free)
-        and _has_good_tables(m, running, holders)
-        and _has_good_blocks(m.pool, holders, is_free, counts)
-        and _has_good_index(m.pool, counts)
-    )
+def _count(m, running, blocks):
+    return _count_queue(m.pool, blocks) and _count_tables(m, running, blocks)
 
 
 @compiled
-def _has_good_queue(pool, is_free):
+def _is_intact(m, blocks, counts):
+    return _has_good_blocks(m.pool, blocks, counts) and _has_good_index(m.pool, blocks, counts)
+
+
+@compiled
+def _count_queue(pool, blocks):
     """Whether the queue names as many distinct blocks as it says; marks them."""
     counters, count = pool.counters[0], 0
     for place in range(counters.front_length):
-        count += _mark(pool, is_free, pool.front[place])
+        count += _mark(blocks, pool.front[place], _UNSEEN)
     for place in range(counters.back_head, counters.back_length):
         block_id = pool.back[place]
         if block_id == NO_BLOCK:
             continue
-        if pool.blocks[block_id].position != place:
+        if pool.position[block_id] != place:
             return False
-        count += _mark(pool, is_free, block_id)
+        count += _mark(blocks, block_id, pool.back_key[place])
     return count == counters.num_free_blocks
 
 
 @compiled
-def _mark(pool, is_free, block_id):
+def _mark(blocks, block_id, key):
     """Mark a free block; 1, or a number that spoils the sum if it is none or marked already."""
-    if not 0 < block_id < len(is_free) or is_free[block_id]:
-        return -len(is_free)
-    is_free[block_id] = 1
+    if not 0 < block_id < len(blocks.is_free) or blocks.is_free[block_id]:
+        return -len(blocks.is_free)
+    blocks.is_free[block_id] = 1
+    blocks.key[block_id] = key
+    if key >= 0:
+        blocks.group[block_id] = group_of(key)
     return 1
 
 
 @compiled
-def _has_good_tables(m, running, holders):
+def _count_tables(m, running, blocks):
     """Count holders; whether each block in a table is its group's, once per table."""
     for i in range(len(running)):
-        row = m.requests[running[i]].row
+        request = m.requests[running[i]]
+        if request.row < 0:
+            continue
         for group_id in range(m.config[0].num_groups):
-            note, table = m.tables.notes[row, group_id], m.tables.blocks[row, group_id]
+            note = m.tables.notes[request.row, group_id]
             if note.num_cached_block > note.length or note.last_state_block_idx >= note.length:
                 return False
-            for place in range(note.length):
-                block_id = table[place]
-                if block_id == NULL_BLOCK:
-                    continue
-                if place < note.num_nulls or not 0 < block_id < len(holders):
-                    return False
-                if m.pool.blocks[block_id].group_id != group_id:
-                    return False
-                holders[block_id] += 1
+            find_keys(m, group_id, request, note.num_nulls, note.length)
+            if not _count_table(m, group_id, request.row, blocks):
+                return False
     return True
 
 
 @compiled
-def _has_good_blocks(pool, holders, is_free, counts):
-    """Whether each block has its holders, or is free; counts held and cached free ones."""
-    for block_id in range(1, len(holders)):
-        block = pool.blocks[block_id]
-        if block.ref_cnt != holders[block_id] or (block.ref_cnt == 0) != (is_free[block_id] == 1):
+def _count_table(m, group_id, row, blocks):
+    """Count the blocks of a table whose keys were found; whether all can be there."""
+    note, table = m.tables.notes[row, group_id], m.tables.blocks[row, group_id]
+    for place in range(note.length):
+        block_id = table[place]
+        if block_id == NULL_BLOCK:
+            continue
+        if place < note.num_nulls or not 0 < block_id < len(blocks.holders):
             return False
-        if block.ref_cnt > 0:
-            counts[0, block.group_id] += 1
-        if block.prefix_id >= 0:
-            counts[1, block.group_id] += 1
-            counts[2, block.group_id] += block.ref_cnt == 0
+        if blocks.holders[block_id] == 0 and not blocks.is_free[block_id]:
+            blocks.group[block_id], blocks.key[block_id] = group_id, m.keys[place]
+        elif blocks.group[block_id] != group_id or blocks.key[block_id] != m.keys[place]:
+            blocks.key[block_id] = _OTHERWISE
+        blocks.holders[block_id] += 1
+    return True
+
+
+@compiled
+def _has_good_blocks(pool, blocks, counts):
+    """Whether each block has its holders, or is free; counts held, cached and cached free ones."""
+    for block_id in range(1, len(blocks.holders)):
+        holders, key, group_id = (
+            blocks.holders[block_id],
+            blocks.key[block_id],
+            blocks.group[block_id],
+        )
+        if (holders == 0) != (blocks.is_free[block_id] == 1) or key == _OTHERWISE:
+            return False
+        if pool.other_holders[block_id] != max(holders - 1, 0):
+            return False
+        if holders > 0:
+            counts[0, group_id] += 1
+        if key >= 0:
+            counts[1, group_id] += 1
+            counts[2, group_id] += holders == 0
     for group_id in range(len(pool.held_by_group)):
         if counts[0, group_id] != pool.held_by_group[group_id]:
             return False
         if counts[2, group_id] != pool.cached_free_by_group[group_id]:
             return False
-    return pool.blocks[NULL_BLOCK].ref_cnt > 0 and pool.blocks[NULL_BLOCK].prefix_id < 0
+    return pool.other_holders[NULL_BLOCK] == 0
 
 
 @compiled
-def _has_good_index(pool, counts):
+def _has_good_index(pool, blocks, counts):
     """Whether each entry leads to blocks that say the same, and every cached block is there."""
-    groups, size = pool.index.shape
-    for group_id in range(groups):
+    for group_id in range(len(pool.index)):
         found = 0
-        for prefix_id in range(size):
+        for prefix_id in range(pool.counters[0].num_prefix_ids):
             first = pool.index[group_id, prefix_id]
-            if first != NO_BLOCK:
-                found += _ring_length(pool, group_id, prefix_id, first)
+            if first > 0:
+                found += _says(blocks, first, group_id, prefix_id)
+            elif first < 0:
+                found += _ring_length(pool, blocks, -first, group_id, prefix_id)
         if found != counts[1, group_id]:
             return False
     return True
 
 
 @compiled
-def _ring_length(pool, group_id, prefix_id, first):
-    """Blocks cached under an identity; a number that spoils the sum if one says otherwise."""
-    blocks, block_id, length = pool.blocks, first, 0
+def _says(blocks, block_id, group_id, prefix_id):
+    """1 if a block is cached under an identity, else a number that spoils the sum."""
+    if blocks.key[block_id] == key_of(group_id, prefix_id):
+        return 1
+    return -len(blocks.key)
+
+
+@compiled
+def _ring_length(pool, blocks, first, group_id, prefix_id):
+    """Blocks of a ring under an identity; a number that spoils the sum if one says otherwise."""
+    block_id, length = first, 0
     while True:
-        block = blocks[block_id]
-        if block.prefix_id != prefix_id or block.group_id != group_id:
-            return -len(blocks)
-        if blocks[block.later].earlier != block_id or length > len(blocks):
-            return -len(blocks)
-        length += 1
-        block_id = block.later
+        length += _says(blocks, block_id, group_id, prefix_id)
+        if pool.earlier[pool.later[block_id]] != block_id or not 0 <= length < len(blocks.key):
+            return -len(blocks.key)
+        block_id = pool.later[block_id]
         if block_id == first:
-            return length
+            return length if length > 1 else -len(blocks.key)

@@ -31,13 +31,13 @@ def find_longest_cache_hit(m, request, max_length):
 
 
 @compiled
-def get_num_blocks_to_allocate(m, row, num_tokens, has_hits, total_computed, main, has_cap):
+def get_num_blocks_to_allocate(m, request, num_tokens, has_hits, total_computed, main, has_cap):
     """Sum of the groups' predictions; has_hits: the rows of the last lookup are the request's."""
     total = 0
     for group_id in range(m.config[0].num_groups):
         num_hits = m.num_hits[group_id] if has_hits else 0
         total += _get_num_blocks_to_allocate(
-            m, group_id, row, num_tokens, num_hits, total_computed, main, has_cap
+            m, group_id, request, num_tokens, num_hits, total_computed, main, has_cap
         )
     return total
 
@@ -67,17 +67,17 @@ def cache_blocks(m, request, num_computed_tokens):
 
 
 @compiled
-def remove_skipped_blocks(m, row, total_computed_tokens):
+def remove_skipped_blocks(m, request, total_computed_tokens):
     """Free what no later token of the request reads."""
     for group_id in range(m.config[0].num_groups):
-        _remove_skipped_blocks(m, group_id, row, total_computed_tokens)
+        _remove_skipped_blocks(m, group_id, request, total_computed_tokens)
 
 
 @compiled
-def free(m, row):
+def free(m, request):
     """Give back all tables, group by group."""
     for group_id in range(m.config[0].num_groups):
-        _free(m, group_id, row)
+        _free(m, group_id, request)
 
 
 @compiled

@@ -107,9 +107,9 @@ def allocate_slots(m, r, num_new_tokens, num_hit, is_first, must_fit, has_schedu
     slots = min(main, config.max_model_len)
     if row >= 0:
         before = m.pool.counters[0].num_free_blocks
-        _remove_skipped_blocks(m, row, total)
+        _remove_skipped_blocks(m, request, total)
         free += m.pool.counters[0].num_free_blocks - before
-    if _get_num_blocks_to_allocate(m, row, slots, has_hits, asked, main, False) > free:
+    if _get_num_blocks_to_allocate(m, request, slots, has_hits, asked, main, False) > free:
         return False
     if row < 0:
         row = _take_row(m, r)
@@ -127,9 +127,7 @@ def _needed_for_all(m, r, has_hits, total):
     """Blocks that the admission gate asks for."""
     request = m.requests[r]
     num_tokens = min(request.num_tokens, m.config[0].max_model_len)
-    return _get_num_blocks_to_allocate(
-        m, request.row, num_tokens, has_hits, total, num_tokens, True
-    )
+    return _get_num_blocks_to_allocate(m, request, num_tokens, has_hits, total, num_tokens, True)
 
 
 @compiled
@@ -157,7 +155,7 @@ def free(m, r):
     request.quiet_until = 0
     if request.row < 0:
         return
-    _free(m, request.row)
+    _free(m, request)
     m.tables.free_rows[lookup.num_free_rows] = request.row
     lookup.num_free_rows += 1
     request.row = -1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sim.core.block_pool import BlockPool
-from sim.core.block_pool_compiled import NO_BLOCK, Pool
+import numpy as np
+
+from sim.core.block_pool import NO_PREFIX, BlockPool
+from sim.core.block_pool_compiled import NO_BLOCK, Pool, prefix_of
 from sim.core.eviction import FreeKVCacheBlockQueue
+from sim.core.integrity_compiled import counted
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.kv_cache_state_compiled import Manager
 from sim.core.prefix_cache_stats import PrefixCacheStats
+from sim.references import held
 
 
 def restore(manager: KVCacheManager, state: Manager, names: Mapping[int, str]) -> KVCacheManager:
@@ -20,7 +24,7 @@ def restore(manager: KVCacheManager, state: Manager, names: Mapping[int, str]) -
 
     Cost: O(pool + index + tables). Mutates ``manager``; again at each call.
     """
-    _restore_pool(manager.block_pool, state.pool)
+    _restore_pool(manager.block_pool, state, names)
     for group_id, single in enumerate(manager.coordinator.single_type_managers):
         _restore_tables(single, group_id, state, names)
     manager.prefix_cache_stats = prefix_cache_stats(state)
@@ -34,42 +38,35 @@ def prefix_cache_stats(state: Manager) -> PrefixCacheStats:
     return PrefixCacheStats(**counts)
 
 
-def _restore_pool(pool: BlockPool, state: Pool) -> None:
-    blocks, counters = state.blocks, state.counters[0]
-    null_holders = pool.ref_cnt[0]
-    pool.ref_cnt = blocks.ref_cnt.tolist()
-    pool.ref_cnt[0] = null_holders
-    pool.prefix_id = blocks.prefix_id.tolist()
-    pool.group_id = blocks.group_id.tolist()
-    pool.held_by_group = state.held_by_group.tolist()
-    pool.cached_free_by_group = state.cached_free_by_group.tolist()
+def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> None:
+    counters, columns = state.pool.counters[0], state.pool
+    blocks, _ = counted(held(state), np.array(list(records), np.int32), pool.num_gpu_blocks)
+    pool.ref_cnt = [pool.ref_cnt[0], *blocks.holders[1:].tolist()]
+    pool.prefix_id = [prefix_of(key) if key >= 0 else NO_PREFIX for key in blocks.key.tolist()]
+    pool.group_id = blocks.group.tolist()
+    pool.held_by_group = columns.held_by_group.tolist()
+    pool.cached_free_by_group = columns.cached_free_by_group.tolist()
     queue = FreeKVCacheBlockQueue([], pool.num_gpu_blocks)
-    queue.prepend_n(state.front[: counters.front_length][::-1].tolist())
-    back = state.back[counters.back_head : counters.back_length]
+    queue.prepend_n(columns.front[: counters.front_length][::-1].tolist())
+    back = columns.back[counters.back_head : counters.back_length]
     queue.append_n(back[back != NO_BLOCK].tolist())
     pool.free_block_queue = queue
-    for group_id, index in enumerate(state.index):
+    for group_id, index in enumerate(columns.index[:, : counters.num_prefix_ids]):
         found = index.nonzero()[0]
-        pool.cached_blocks[group_id] = dict(zip(found.tolist(), index[found].tolist(), strict=True))
-        pool.duplicates[group_id] = _duplicates(blocks, index, found.tolist())
+        firsts = np.abs(index[found]).tolist()
+        pool.cached_blocks[group_id] = dict(zip(found.tolist(), firsts, strict=True))
+        pool.duplicates[group_id] = dict(_duplicates(columns, index))
 
 
-def _duplicates(blocks: Any, index: Any, prefix_ids: list[int]) -> dict[int, dict[int, None]]:
-    """Return the later blocks of each identity that has some, in order of registration."""
-    firsts = index[prefix_ids]
-    shared = blocks.later[firsts] != firsts
-    found: dict[int, dict[int, None]] = {}
-    for prefix_id, first in zip(
-        [p for p, is_shared in zip(prefix_ids, shared, strict=True) if is_shared],
-        firsts[shared].tolist(),
-        strict=True,
-    ):
-        others, block_id = {}, int(blocks.later[first])
+def _duplicates(pool: Pool, index: Any) -> Iterator[tuple[int, dict[int, None]]]:
+    """Yield the later blocks of each identity that has some, in order of registration."""
+    for prefix_id in (index < 0).nonzero()[0].tolist():
+        first = -int(index[prefix_id])
+        others, block_id = {}, int(pool.later[first])
         while block_id != first:
             others[block_id] = None
-            block_id = int(blocks.later[block_id])
-        found[prefix_id] = others
-    return found
+            block_id = int(pool.later[block_id])
+        yield prefix_id, others
 
 
 def _restore_tables(single: Any, group_id: int, state: Manager, names: Mapping[int, str]) -> None:

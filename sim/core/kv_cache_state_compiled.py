@@ -14,7 +14,7 @@ from sim.core.attention.chunked_local import ChunkedLocalAttentionManager
 from sim.core.attention.full import FullAttentionManager
 from sim.core.attention.mamba import MambaManager
 from sim.core.attention.sliding_window import SlidingWindowManager
-from sim.core.block_pool_compiled import Pool, new_pool, with_room_for
+from sim.core.block_pool_compiled import Pool, new_pool, note_identities, with_room_for
 from sim.core.hybrid_kv_cache_coordinator import HybridKVCacheCoordinator
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.unitary_kv_cache_coordinator import KVCacheCoordinatorNoPrefixCache
@@ -101,6 +101,7 @@ TABLE = np.dtype(
         ("length", "i4"),
         ("num_cached_block", "i4"),  # -1: caching has not dealt with it
         ("num_nulls", "i4"),  # entries at the front that are null for good
+        ("num_touched", "i4"),  # entries up to the last one that was hit
         ("last_state_block_idx", "i4"),  # -1: none
         ("is_allocated", "i4"),  # a recurrent group in align mode has given it blocks
     ],
@@ -148,6 +149,7 @@ class Manager(NamedTuple):
     members : int32 (E, G), the groups of each entry, -1 behind the last
     made_at : int32 (G, P), the step in which a recurrent group registered an identity last; (G, 0)
         without such groups
+    keys : int64 (L,), what entries of the table in hand cache (``find_keys``)
     hits : int32 (G, L), the rows of the last lookup: from hit_first[g] to num_hits[g] blocks, nulls
         before
     """
@@ -160,6 +162,7 @@ class Manager(NamedTuple):
     requests: np.ndarray
     prefix_ids: np.ndarray
     made_at: np.ndarray
+    keys: np.ndarray
     hits: np.ndarray
     hit_first: np.ndarray
     num_hits: np.ndarray
@@ -192,6 +195,7 @@ def new_manager(
         np.zeros(num_requests, REQUEST).view(np.recarray),
         np.zeros(num_prefix_ids, np.int32),
         np.zeros((num_groups, num_prefix_ids if has_states else 0), np.int32),
+        np.zeros(num_entries, np.int64),
         np.zeros((num_groups, num_entries), np.int32),
         np.zeros(num_groups, np.int64),
         np.zeros(num_groups, np.int64),
@@ -278,8 +282,9 @@ def with_rows(state: Manager, num_rows: int) -> Manager:
     if num_rows <= before:
         return state
     new = _tables(num_rows, num_groups, num_entries)
-    new.blocks[:before], new.notes[:before] = old.blocks, old.notes
     num_free = int(state.lookup[0].num_free_rows)
+    used = np.setdiff1d(np.arange(before), old.free_rows[:num_free])
+    new.blocks[used], new.notes[used] = old.blocks[used], old.notes[used]
     num_new = num_rows - before
     # The lowest rows lie on top: memory that was never touched is never there.
     new.free_rows[:num_new] = np.arange(num_rows - 1, before - 1, -1)
@@ -300,7 +305,8 @@ def with_entries(state: Manager, num_entries: int) -> Manager:
     blocks[used, :, :before] = old.blocks[used]
     hits = np.zeros((num_groups, num_entries), np.int32)
     hits[:, :before] = state.hits
-    return state._replace(tables=old._replace(blocks=blocks), hits=hits)
+    keys = np.zeros(num_entries, np.int64)
+    return state._replace(tables=old._replace(blocks=blocks), keys=keys, hits=hits)
 
 
 def with_requests(state: Manager, num_requests: int) -> Manager:
@@ -316,8 +322,11 @@ def with_requests(state: Manager, num_requests: int) -> Manager:
 def with_identities(state: Manager, num_prefix_ids: int) -> Manager:
     """Return the state with an index of at least so many identities, its content kept."""
     pool = with_room_for(state.pool, num_prefix_ids)
+    note_identities(pool, num_prefix_ids)
     groups, before = state.made_at.shape
-    if pool is state.pool or not before:
+    if pool is state.pool:
+        return state
+    if not before:
         return state._replace(pool=pool)
     made_at = np.zeros((groups, pool.index.shape[1]), np.int32)
     made_at[:, :before] = state.made_at

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from sim.core.attention.mamba_compiled import (
     allocate_state,
-    free_last_state,
     is_made_in_this_step,
+    last_state_to_free,
     next_clearing_of_state,
     note_states,
     num_states_to_allocate,
     quiet_until_of_states,
 )
 from sim.core.block_pool_compiled import (
+    NO_KEY,
     NULL_BLOCK,
     free_blocks,
     get_new_blocks,
+    is_free,
+    key_of,
     register_range,
     touch,
 )
@@ -61,19 +64,26 @@ def _num_skipped_blocks(group, num_computed_tokens):
 # -- prediction ----------------------------------------------------------------------------------
 @compiled
 def get_num_blocks_to_allocate(
-    m, group_id, row, num_tokens, num_hits, total_computed_tokens, num_tokens_main_model, has_cap
+    m,
+    group_id,
+    request,
+    num_tokens,
+    num_hits,
+    total_computed_tokens,
+    num_tokens_main_model,
+    has_cap,
 ):
     """Predict how many blocks leave the free queue when a request grows to ``num_tokens``.
 
     num_hits : entries of the group's row of the last lookup, 0 for a request without hits
     """
-    group = m.groups[group_id]
+    group, row = m.groups[group_id], request.row
     hits, first = m.hits[group_id], m.hit_first[group_id]
     have, is_known = 0, False
     if row >= 0:
         have = m.tables.notes[row, group_id].length
         is_known = m.tables.notes[row, group_id].num_cached_block >= 0
-    if group.kind >= MAMBA and num_hits and is_made_in_this_step(m, group_id, hits[num_hits - 1]):
+    if group.kind >= MAMBA and num_hits and is_made_in_this_step(m, group_id, request, num_hits):
         return m.config[0].num_gpu_blocks + 1
     if group.kind == MAMBA_ALIGN:
         new = num_states_to_allocate(m, group_id, row, have + num_hits, num_tokens_main_model)
@@ -93,7 +103,7 @@ def _num_evictable(pool, hits, start, end):
     """Blocks of a range of hits that lie in the free queue."""
     count = 0
     for i in range(start, end):
-        count += pool.blocks[hits[i]].ref_cnt == 0
+        count += is_free(pool, hits[i])
     return count
 
 
@@ -110,6 +120,7 @@ def add_local_computed_blocks(m, group_id, row, num_hits, num_computed_tokens):
     if start < num_hits:
         touch(m.pool, table, start, num_hits, group_id)
     note.length = note.num_cached_block = max(skipped, num_hits)
+    note.num_touched = num_hits
     note.num_nulls = start
 
 
@@ -146,9 +157,30 @@ def cache_blocks(m, group_id, row, request, num_tokens):
             if _is_reachable(group, i, edge):
                 here = place + (i + 1) * group.factor
                 register_range(m.pool, group_id, table, i, i + 1, m.prefix_ids, here, 1)
-    if group.kind >= MAMBA:
-        note_states(m, group_id, table, done, full, place)
     note.num_cached_block = full
+    if group.kind >= MAMBA:
+        find_keys(m, group_id, request, done, full)
+        note_states(m, done, full)
+
+
+@compiled
+def find_keys(m, group_id, request, start, end):
+    """Write to ``m.keys`` what the entries of a range cache: what was hit or registered."""
+    group, note, keys = m.groups[group_id], m.tables.notes[request.row, group_id], m.keys
+    factor, table = group.factor, m.tables.blocks[request.row, group_id]
+    place, num_cached = request.prefix_ids_start - 1, min(note.num_cached_block, end)
+    edge = _replay_edge(m.config[0], group, request.num_prompt_tokens)
+    for i in range(start, num_cached):
+        keys[i] = key_of(group_id, m.prefix_ids[place + (i + 1) * factor])
+    if not group.keeps_all:
+        for i in range(max(start, note.num_touched), num_cached):
+            if not _is_reachable(group, i, edge):
+                keys[i] = NO_KEY
+    if group.kind >= MAMBA:
+        for i in range(start, num_cached):
+            if table[i] == NULL_BLOCK:
+                keys[i] = NO_KEY
+    keys[max(start, num_cached) : end] = NO_KEY
 
 
 @compiled
@@ -173,7 +205,7 @@ def _is_reachable(group, i, edge):
 
 # -- giving back ---------------------------------------------------------------------------------
 @compiled
-def remove_skipped_blocks(m, group_id, row, total_computed_tokens):
+def remove_skipped_blocks(m, group_id, request, total_computed_tokens):
     """Free the blocks that no later token reads; their entries become null."""
     group = m.groups[group_id]
     if group.kind == FULL:
@@ -183,32 +215,44 @@ def remove_skipped_blocks(m, group_id, row, total_computed_tokens):
         computed = max(0, total_computed_tokens - group.num_speculative_blocks)
     skipped = get_num_skipped_tokens(group, computed)
     if skipped >= group.block_size:
-        _clear_before(m, group_id, row, skipped // group.block_size)
+        _clear_before(m, group_id, request, skipped // group.block_size)
     if group.kind == MAMBA_ALIGN:
-        free_last_state(m, group_id, row, computed)
+        idx = last_state_to_free(m, group_id, request.row, computed)
+        if idx >= 0:
+            _clear(m, group_id, request, idx, idx + 1)
 
 
 @compiled
-def _clear_before(m, group_id, row, end):
+def _clear_before(m, group_id, request, end):
     """Null the entries before ``end``, from the right, up to the first that is null already."""
-    table, note = m.tables.blocks[row, group_id], m.tables.notes[row, group_id]
+    table, note = m.tables.blocks[request.row, group_id], m.tables.notes[request.row, group_id]
     end = first = min(end, note.length)
     while first > note.num_nulls and table[first - 1] != NULL_BLOCK:
         first -= 1
     if first < end:
-        free_blocks(m.pool, table, first, end, group_id)
-        table[first:end] = NULL_BLOCK
+        _clear(m, group_id, request, first, end)
     if first == note.num_nulls:
         note.num_nulls = max(first, end)
 
 
 @compiled
-def free(m, group_id, row):
+def _clear(m, group_id, request, start, end):
+    """Free the blocks of a range of entries, which become null."""
+    table = m.tables.blocks[request.row, group_id]
+    find_keys(m, group_id, request, start, end)
+    free_blocks(m.pool, table, m.keys, start, end, group_id)
+    table[start:end] = NULL_BLOCK
+
+
+@compiled
+def free(m, group_id, request):
     """Give back the whole table, the last block first."""
-    note = m.tables.notes[row, group_id]
-    table = m.tables.blocks[row, group_id]
-    free_blocks(m.pool, table, note.num_nulls, note.length, group_id)
-    note.length = note.num_nulls = note.is_allocated = 0
+    note = m.tables.notes[request.row, group_id]
+    table = m.tables.blocks[request.row, group_id]
+    start, end = note.num_nulls, note.length
+    find_keys(m, group_id, request, start, end)
+    free_blocks(m.pool, table, m.keys, start, end, group_id)
+    note.length = note.num_nulls = note.num_touched = note.is_allocated = 0
     note.num_cached_block = note.last_state_block_idx = -1
 
 

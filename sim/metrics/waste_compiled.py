@@ -23,6 +23,9 @@ LAYER_PADDING, PAGE_PADDING, CONTENT, BLOCK_SIZE, IS_STATE = 0, 1, 2, 3, 4
     LIVE,
 ) = range(10)
 
+# Places in ``sums``: of a group's held blocks, those without a computed token, and their tokens.
+HELD, UNTOUCHED, COMPUTED, OUT = range(4)
+
 # What a state's block is; the largest of its holders wins.
 _LOOKAHEAD, _REUSABLE, _LIVE = 1, 2, 3
 
@@ -33,13 +36,15 @@ def waste_parts(
     scalars: np.ndarray,
     tables: np.ndarray,
     lengths: np.ndarray,
+    touched: np.ndarray,
     row_of: np.ndarray,
     computed: np.ndarray,
     skipped: np.ndarray,
+    other_holders: np.ndarray,
     cached_free: np.ndarray,
     num_free: int,
-    scratch_a: np.ndarray,
-    scratch_b: np.ndarray,
+    scratch: np.ndarray,
+    sums: np.ndarray,
     out: np.ndarray,
 ) -> int:
     """Write the bytes of each part into ``out``; return the number of blocks with a holder.
@@ -52,15 +57,19 @@ def waste_parts(
     scalars : int64, shape (3,) : blocks of the pool, bytes of a block, bytes of the KV memory
     tables : int32, shape (rows, G, max_len) : block ids; 0 is the null block
     lengths : int64, shape (rows, G) : entries of each table
+    touched : int64, shape (rows, G) : the entries before it may be prefix hits. A block that
+        several tables hold is the same entry of each, and a hit of all but one
     row_of : int64, shape (n,) : the rows of the requests that have tables
     computed : int64, shape (n,) : tokens computed of each
     skipped : int64, shape (n, G) : its first tokens that no later token reads
+    other_holders : int32, shape (blocks of the pool,) : holders of each beyond the first
     cached_free : int64, shape (G,) : free blocks with content, by group
     num_free : all free blocks
-    scratch_a, scratch_b : int32, shape (blocks of the pool,) : zeros, also afterwards
+    scratch : int32, shape (blocks of the pool,) : zeros, also afterwards
+    sums : int64, shape (4,) : room
     out : int64, shape (10,)
 
-    Cost: O(table entries that are not leading nulls), each looked at twice.
+    Cost: O(n log entries + hits + shared blocks x n); O(entries) for states.
     """
     out[:] = 0
     out[REMAINDER] = scalars[2] - scalars[0] * scalars[1]
@@ -69,10 +78,21 @@ def waste_parts(
     for g in range(len(group_bytes)):
         group = group_bytes[g]
         if group[IS_STATE]:
-            held = _add_states(group, g, tables, lengths, row_of, computed, scratch_a, out)
+            held = _add_states(group, g, tables, lengths, row_of, computed, scratch, out)
         else:
             held = _add_slots(
-                group, g, tables, lengths, row_of, computed, skipped, scratch_a, scratch_b, out
+                group,
+                g,
+                tables,
+                lengths,
+                touched,
+                row_of,
+                computed,
+                skipped,
+                other_holders,
+                scratch,
+                sums,
+                out,
             )
         out[LAYER_PADDING_BYTES] += (held + cached_free[g]) * group[LAYER_PADDING]
         out[PAGE_PADDING_BYTES] += (held + cached_free[g]) * group[PAGE_PADDING]
@@ -89,56 +109,89 @@ def _add_slots(
     g: int,
     tables: np.ndarray,
     lengths: np.ndarray,
+    touched: np.ndarray,
     row_of: np.ndarray,
     computed: np.ndarray,
     skipped: np.ndarray,
-    most_computed: np.ndarray,
-    most_kept: np.ndarray,
+    other_holders: np.ndarray,
+    is_seen: np.ndarray,
+    sums: np.ndarray,
     out: np.ndarray,
 ) -> int:
     """Add the content of an attention group's held blocks; return their number.
 
-    A shared block is as far computed as its furthest holder has it, and kept as far as any of them
-    keeps it. ``most_computed`` holds one more than that, so that 0 is a block not yet seen.
+    Each table is counted as if nobody shared it, which takes no look at its entries; then the
+    blocks that are shared are put right.
     """
     size = group[BLOCK_SIZE]
-    held = untouched = num_computed = num_out = 0
+    sums[:] = 0
     for i in range(len(row_of)):
-        row, length = tables[row_of[i], g], lengths[row_of[i], g]
-        for e in range(_num_leading_nulls(row, length), length):
-            block = row[e]
-            if block == 0:
-                continue
-            done = min(max(computed[i] - e * size, 0), size)
-            kept = size - min(max(skipped[i, g] - e * size, 0), size)
-            if most_computed[block] == 0:
-                held += 1
-            else:
-                before = most_computed[block] - 1
-                untouched -= before == 0
-                num_computed -= before
-                num_out -= min(before, size - most_kept[block])
-                done, kept = max(done, before), max(kept, most_kept[block])
-            untouched += done == 0
-            num_computed += done
-            num_out += min(done, size - kept)
-            most_computed[block] = done + 1
-            most_kept[block] = kept
-    _clear(g, tables, lengths, row_of, most_computed)
-    _clear(g, tables, lengths, row_of, most_kept)
-    _add_content(group, held, untouched, num_computed, num_out, out)
-    return held
+        length = lengths[row_of[i], g]
+        first = _num_leading_nulls(tables[row_of[i], g], length)
+        num_slots = (length - first) * size
+        sums[HELD] += length - first
+        sums[UNTOUCHED] += length - min(max(-(-computed[i] // size), first), length)
+        sums[COMPUTED] += min(max(computed[i] - first * size, 0), num_slots)
+        sums[OUT] += min(max(min(computed[i], skipped[i, g]) - first * size, 0), num_slots)
+    for i in range(len(row_of)):
+        row, end = tables[row_of[i], g], min(touched[row_of[i], g], lengths[row_of[i], g])
+        for e in range(_num_leading_nulls(row, end), end):
+            if other_holders[row[e]] and not is_seen[row[e]]:
+                is_seen[row[e]] = 1
+                _merge(size, g, e, row[e], tables, lengths, row_of, computed, skipped, sums)
+    _clear(g, tables, touched, lengths, row_of, is_seen)
+    _add_content(group, sums[HELD], sums[UNTOUCHED], sums[COMPUTED], sums[OUT], out)
+    return sums[HELD]
+
+
+@compiled
+def _merge(
+    size: int,
+    g: int,
+    e: int,
+    block: int,
+    tables: np.ndarray,
+    lengths: np.ndarray,
+    row_of: np.ndarray,
+    computed: np.ndarray,
+    skipped: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Count a block that is entry ``e`` of several tables once.
+
+    It is as far computed as its furthest holder has it, and kept as far as any of them keeps it.
+    """
+    most_computed, least_skipped = 0, size
+    for i in range(len(row_of)):
+        if e >= lengths[row_of[i], g] or tables[row_of[i], g, e] != block:
+            continue
+        done = min(max(computed[i] - e * size, 0), size)
+        gone = min(max(skipped[i, g] - e * size, 0), size)
+        sums[HELD] -= 1
+        sums[UNTOUCHED] -= done == 0
+        sums[COMPUTED] -= done
+        sums[OUT] -= min(done, gone)
+        most_computed, least_skipped = max(most_computed, done), min(least_skipped, gone)
+    sums[HELD] += 1
+    sums[UNTOUCHED] += most_computed == 0
+    sums[COMPUTED] += most_computed
+    sums[OUT] += min(most_computed, least_skipped)
 
 
 @compiled
 def _clear(
-    g: int, tables: np.ndarray, lengths: np.ndarray, row_of: np.ndarray, scratch: np.ndarray
+    g: int,
+    tables: np.ndarray,
+    touched: np.ndarray,
+    lengths: np.ndarray,
+    row_of: np.ndarray,
+    is_seen: np.ndarray,
 ) -> None:
-    """Set the places of all blocks in a group's tables back to 0."""
+    """Set the places of all blocks that may be shared back to 0."""
     for i in range(len(row_of)):
-        row, length = tables[row_of[i], g], lengths[row_of[i], g]
-        for e in range(_num_leading_nulls(row, length), length):
-            scratch[row[e]] = 0
+        row, end = tables[row_of[i], g], min(touched[row_of[i], g], lengths[row_of[i], g])
+        for e in range(_num_leading_nulls(row, end), end):
+            is_seen[row[e]] = 0
 
 
 @compiled

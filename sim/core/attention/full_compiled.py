@@ -39,6 +39,6 @@ def leading_blocks(m, group_id, request, start, end):
         block_id = index[prefix_ids[place]]
         if block_id == NO_BLOCK:
             return i
-        hits[i] = block_id
+        hits[i] = abs(block_id)
         place += factor
     return end

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sim.core.block_pool_compiled import NULL_BLOCK, free_blocks, get_new_blocks
+from sim.core.block_pool_compiled import (
+    NULL_BLOCK,
+    get_new_blocks,
+    group_of,
+    prefix_of,
+)
 from sim.core.kv_cache_state_compiled import MAMBA_ALIGN
 from sim.jit import compiled
 
@@ -25,7 +30,7 @@ def find_longest_cache_hit(m, entry, request, max_length, alignment_tokens):
         if end:
             m.hit_first[group_id] = end - 1
             prefix_id = m.prefix_ids[place + end * group.factor]
-            m.hits[group_id, end - 1] = index[group_id, prefix_id]
+            m.hits[group_id, end - 1] = abs(index[group_id, prefix_id])
     return end
 
 
@@ -41,10 +46,10 @@ def _all_have(index, members, prefix_id):
 
 # -- prediction ----------------------------------------------------------------------------------
 @compiled
-def is_made_in_this_step(m, group_id, block_id):
-    """Whether a hit is a state that the step in the making is to compute."""
-    prefix_id = m.pool.blocks[block_id].prefix_id
-    return prefix_id >= 0 and m.made_at[group_id, prefix_id] == m.lookup[0].step
+def is_made_in_this_step(m, group_id, request, num_hits):
+    """Whether the last hit is a state that the step in the making is to compute."""
+    place = request.prefix_ids_start - 1 + num_hits * m.groups[group_id].factor
+    return m.made_at[group_id, m.prefix_ids[place]] == m.lookup[0].step
 
 
 @compiled
@@ -92,27 +97,23 @@ def allocate_state(m, group_id, row, num_tokens_main_model):
 
 
 @compiled
-def note_states(m, group_id, table, start, end, place):
-    """Note which states this step makes: those of a range that were registered just now."""
-    factor, blocks = m.groups[group_id].factor, m.pool.blocks
+def note_states(m, start, end):
+    """Note which states this step makes: those of a range of keys that were registered just now."""
     for i in range(start, end):
-        block_id = table[i]
-        if block_id != NULL_BLOCK and blocks[block_id].prefix_id >= 0:
-            m.made_at[group_id, m.prefix_ids[place + (i + 1) * factor]] = m.lookup[0].step
+        key = m.keys[i]
+        if key >= 0:
+            m.made_at[group_of(key), prefix_of(key)] = m.lookup[0].step
 
 
 # -- giving back ---------------------------------------------------------------------------------
 @compiled
-def free_last_state(m, group_id, row, num_computed_tokens):
-    """Free the state before the running one; nulls between hide it from the base clearing."""
+def last_state_to_free(m, group_id, row, num_computed_tokens):
+    """Entry of the state before the running one, which nulls hide from the base clearing; or -1."""
     note, size = m.tables.notes[row, group_id], m.groups[group_id].block_size
     idx = note.last_state_block_idx
     if idx < 0 or idx >= -(-num_computed_tokens // size) - 1:
-        return
-    table = m.tables.blocks[row, group_id]
-    if table[idx] != NULL_BLOCK:
-        free_blocks(m.pool, table, idx, idx + 1, group_id)
-        table[idx] = NULL_BLOCK
+        return -1
+    return -1 if m.tables.blocks[row, group_id, idx] == NULL_BLOCK else idx
 
 
 # -- the quiet horizon ---------------------------------------------------------------------------

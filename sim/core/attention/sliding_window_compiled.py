@@ -46,6 +46,6 @@ def _first_miss(m, members, request, start, end):
             block_id = index[group_id, prefix_id]
             if block_id == NO_BLOCK:
                 return i
-            hits[group_id, i] = block_id
+            hits[group_id, i] = abs(block_id)
         place += factor
     return end

@@ -1,4 +1,8 @@
-"""The compiled half of ``lru``: the same stack before the same list, as arrays."""
+"""The compiled half of ``lru``: the same stack before the same list, as arrays.
+
+In the list each block has its key beside it (``block_pool_compiled``). A block that was pulled out
+leaves a tombstone.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,37 @@ _TOMBSTONE = 0  # the null block is never free
 
 
 @compiled
-def popleft_n(pool, n, taken, start):
-    """Write the first ``n`` free blocks to taken[start : start + n]; there are so many."""
-    counters, front, back = pool.counters[0], pool.front, pool.back
+def take_from_front(pool, n, taken, start):
+    """Write at most ``n`` blocks from the stack to taken[start:]; return how many."""
+    counters, front = pool.counters[0], pool.front
     length = counters.front_length
-    from_front = min(n, length)
-    for i in range(from_front):
+    n = min(n, length)
+    for i in range(n):
         taken[start + i] = front[length - 1 - i]
-    counters.front_length = length - from_front
-    place, i = counters.back_head, from_front
-    while i < n:
-        block_id = back[place]
+    counters.front_length = length - n
+    return n
+
+
+@compiled
+def take_from_behind(pool):
+    """Return the place of the first block of the list; there is one. The caller moves on."""
+    place, back = pool.counters[0].back_head, pool.back
+    while back[place] == _TOMBSTONE:
         place += 1
-        if block_id != _TOMBSTONE:
-            taken[start + i] = block_id
-            i += 1
-    counters.back_head = place
-    counters.num_free_blocks -= n
+    return place
+
+
+@compiled
+def is_behind(pool, block_id):
+    """Whether a block is in the list."""
+    place, counters = pool.position[block_id], pool.counters[0]
+    return counters.back_head <= place < counters.back_length and pool.back[place] == block_id
 
 
 @compiled
 def remove(pool, block_id):
-    """Pull a cached block out, wherever it stands."""
-    pool.back[pool.blocks[block_id].position] = _TOMBSTONE
+    """Pull a block out of the list, wherever it stands."""
+    pool.back[pool.position[block_id]] = _TOMBSTONE
     pool.counters[0].num_free_blocks -= 1
 
 
@@ -47,7 +59,7 @@ def prepend(pool, block_id):
 def room_behind(pool, n):
     """Return the place behind all others, with room for ``n`` blocks.
 
-    The caller writes blocks to ``back`` from there, each with its ``position``.
+    The caller writes blocks from there, with their keys, and each one's ``position``.
     """
     if pool.counters[0].back_length + n > len(pool.back):
         _compact(pool)
@@ -65,13 +77,14 @@ def appended_to(pool, place):
 @compiled
 def _compact(pool):
     """Move what is left to the beginning; at most half of the array is in use then."""
-    counters, back = pool.counters[0], pool.back
+    counters, back, back_key, position = pool.counters[0], pool.back, pool.back_key, pool.position
     length = 0
     for place in range(counters.back_head, counters.back_length):
         block_id = back[place]
         if block_id != _TOMBSTONE:
             back[length] = block_id
-            pool.blocks[block_id].position = length
+            back_key[length] = back_key[place]
+            position[block_id] = length
             length += 1
     counters.back_head = 0
     counters.back_length = length

@@ -36,15 +36,25 @@ def arrays_of(partition, managers, pool, computed):
         ),
         blocks,
         lengths,
+        lengths,  # every entry may be a hit
         np.array([rows[name] for name in names], np.int64),
         np.array([computed[name] for name in names], np.int64),
         np.array(
             [[m.get_num_skipped_tokens(computed[name]) for m in managers] for name in names],
             np.int64,
         ).reshape(len(names), len(managers)),
+        other_holders(blocks, lengths, partition.num_blocks),
         np.array(pool.cached_free_by_group, np.int64),
         pool.get_num_free_blocks(),
     )
+
+
+def other_holders(blocks, lengths, num_blocks):
+    held = np.zeros(num_blocks, np.int32)
+    for row, of_groups in zip(blocks, lengths, strict=True):
+        for table, length in zip(row, of_groups, strict=True):
+            held[table[:length]] += 1
+    return np.maximum(held - 1, 0)
 
 
 def check(managers, pool, computed, num_blocks, scratch):
@@ -52,7 +62,8 @@ def check(managers, pool, computed, num_blocks, scratch):
     partition = WastePartition(groups, num_blocks, BLOCK, num_blocks * BLOCK + 7)
     expected = partition.sample(make_manager(managers, pool), requests_of(computed))
     out = np.full(len(PARTS), 12345, np.int64)
-    held = waste_parts(*arrays_of(partition, managers, pool, computed), *scratch, out)
+    arguments = arrays_of(partition, managers, pool, computed)
+    held = waste_parts(*arguments, scratch, np.zeros(4, np.int64), out)
     assert tuple(out) == expected
     assert held == num_blocks - 1 - pool.get_num_free_blocks()
     assert not scratch.any()
@@ -79,7 +90,7 @@ def groups_of(rng):
 def test_equals_the_numpy_partition_on_random_tables(seed):
     rng = random.Random(seed)
     num_blocks = 300
-    scratch = np.zeros((2, num_blocks), np.int32)
+    scratch = np.zeros(num_blocks, np.int32)
     managers = groups_of(rng)
     computed = {f"r{i}": rng.randrange(40) for i in range(rng.randrange(6))}
     unused = list(range(1, num_blocks))
@@ -100,11 +111,11 @@ def test_long_table_behind_a_window_is_all_nulls_but_its_end():
     manager = FakeManager(make_group(block_size=4, slot_bytes=20, page_padding=16), window=8)
     manager.req_to_blocks["a"] = [0] * 997 + [3, 1, 2]
     pool = make_pool(5, [1, 2, 3])
-    check([manager], pool, {"a": 3999}, 5, np.zeros((2, 5), np.int32))
+    check([manager], pool, {"a": 3999}, 5, np.zeros(5, np.int32))
 
 
 def test_no_request_and_an_empty_table():
     manager = FakeManager(make_group(block_size=4, slot_bytes=20))
-    check([manager], make_pool(5, [], [(2, 0)]), {}, 5, np.zeros((2, 5), np.int32))
+    check([manager], make_pool(5, [], [(2, 0)]), {}, 5, np.zeros(5, np.int32))
     manager.req_to_blocks["a"] = []
-    check([manager], make_pool(5, [], [(2, 0)]), {"a": 0}, 5, np.zeros((2, 5), np.int32))
+    check([manager], make_pool(5, [], [(2, 0)]), {"a": 0}, 5, np.zeros(5, np.int32))

@@ -264,38 +264,45 @@ def touch(pool, table, start, end, group_id):
 
 
 @compiled
-def free_blocks(pool, table, keys, start, end, group_id):
-    """Take a holder away from each block of a range, the last one first; nulls are skipped.
+def free_cached_blocks(pool, table, start, end, group_id, prefix_ids, place, factor):
+    """Take a holder away from each block of a range that is cached, the last one first.
 
-    Blocks without holders then enter the queue: those without content at the front, cached ones at
-    the back, both from right to left. ``keys[i]`` says what table[i] caches.
+    Block i is cached under ``prefix_ids[place + (i - start) * factor]``. Those without holders
+    enter the queue at the back. No entry is null.
     """
     other_holders, position = pool.other_holders, pool.position
-    back, back_key = pool.back, pool.back_key
-    num_shared, num_nulls, leftmost, rightmost = 0, 0, end, start
-    first = place = room_behind(pool, end - start)
+    back, back_key, base = pool.back, pool.back_key, key_of(group_id, 0)
+    first = behind = room_behind(pool, end - start)
+    place += (end - 1 - start) * factor
     for i in range(end - 1, start - 1, -1):
-        block_id, key = table[i], keys[i]
-        if key < 0:
-            # Only what is cached is shared.
-            leftmost, rightmost = i, max(rightmost, i + 1)
-            num_nulls += block_id == NULL_BLOCK
-        elif other_holders[block_id]:
+        block_id = table[i]
+        if other_holders[block_id]:
             other_holders[block_id] -= 1
-            num_shared += 1
         else:
-            back[place] = block_id
-            back_key[place] = key
-            position[block_id] = place
-            place += 1
-    appended_to(pool, place)
-    for i in range(leftmost, rightmost):
-        # From the left, so that the last one lies on top of the stack.
-        if keys[i] < 0 and table[i] != NULL_BLOCK:
+            back[behind] = block_id
+            back_key[behind] = base + prefix_ids[place]
+            position[block_id] = behind
+            behind += 1
+        place -= factor
+    appended_to(pool, behind)
+    pool.held_by_group[group_id] -= behind - first
+    pool.cached_free_by_group[group_id] += behind - first
+    pool.counters[0].num_freed += end - start
+
+
+@compiled
+def free_empty_blocks(pool, table, start, end, group_id):
+    """Give back the blocks of a range that cache nothing; nulls are skipped.
+
+    Nobody shares them. They enter the queue at the front, the last one before the others.
+    """
+    num_blocks = 0
+    for i in range(start, end):
+        if table[i] != NULL_BLOCK:
             prepend(pool, table[i])
-    pool.held_by_group[group_id] -= end - start - num_nulls - num_shared
-    pool.cached_free_by_group[group_id] += place - first
-    pool.counters[0].num_freed += end - start - num_nulls
+            num_blocks += 1
+    pool.held_by_group[group_id] -= num_blocks
+    pool.counters[0].num_freed += num_blocks
 
 
 # -- the cache index -----------------------------------------------------------------------------
@@ -337,20 +344,3 @@ def _add_duplicate(pool, index, block_id, prefix_id):
     later[block_id] = first
     later[last] = block_id
     earlier[first] = block_id
-
-
-# -- forgetting --------------------------------------------------------------------------------
-@compiled
-def reset_prefix_cache(pool, num_gpu_blocks):
-    """Empty the index if no block has a holder; return whether that was so."""
-    counters = pool.counters[0]
-    if counters.num_free_blocks != num_gpu_blocks - 1:
-        return False
-    for place in range(counters.back_head, counters.back_length):
-        key = pool.back_key[place]
-        if pool.back[place] != NO_BLOCK and key >= 0:
-            pool.index[group_of(key), prefix_of(key)] = NO_BLOCK
-            pool.back_key[place] = NO_KEY
-    pool.cached_free_by_group[:] = 0
-    counters.watch_is_stale = 1
-    return True

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.block_pool_compiled import NO_BLOCK, NULL_BLOCK, group_of, key_of
-from sim.core.single_type_kv_cache_manager_compiled import find_keys
+from sim.core.single_type_kv_cache_manager_compiled import key_at
 from sim.jit import compiled
 from sim.references import held
 
@@ -106,25 +106,25 @@ def _count_tables(m, running, blocks):
             note = m.tables.notes[request.row, group_id]
             if note.num_cached_block > note.length or note.last_state_block_idx >= note.length:
                 return False
-            find_keys(m, group_id, request, note.num_nulls, note.length)
-            if not _count_table(m, group_id, request.row, blocks):
+            if not _count_table(m, group_id, request, blocks):
                 return False
     return True
 
 
 @compiled
-def _count_table(m, group_id, row, blocks):
-    """Count the blocks of a table whose keys were found; whether all can be there."""
-    note, table = m.tables.notes[row, group_id], m.tables.blocks[row, group_id]
+def _count_table(m, group_id, request, blocks):
+    """Count the blocks of a table; whether all can be there."""
+    note, table = m.tables.notes[request.row, group_id], m.tables.blocks[request.row, group_id]
     for place in range(note.length):
         block_id = table[place]
         if block_id == NULL_BLOCK:
             continue
         if place < note.num_nulls or not 0 < block_id < len(blocks.holders):
             return False
+        key = key_at(m, group_id, request, place)
         if blocks.holders[block_id] == 0 and not blocks.is_free[block_id]:
-            blocks.group[block_id], blocks.key[block_id] = group_id, m.keys[place]
-        elif blocks.group[block_id] != group_id or blocks.key[block_id] != m.keys[place]:
+            blocks.group[block_id], blocks.key[block_id] = group_id, key
+        elif blocks.group[block_id] != group_id or blocks.key[block_id] != key:
             blocks.key[block_id] = _OTHERWISE
         blocks.holders[block_id] += 1
     return True

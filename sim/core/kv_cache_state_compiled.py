@@ -149,7 +149,6 @@ class Manager(NamedTuple):
     members : int32 (E, G), the groups of each entry, -1 behind the last
     made_at : int32 (G, P), the step in which a recurrent group registered an identity last; (G, 0)
         without such groups
-    keys : int64 (L,), what entries of the table in hand cache (``find_keys``)
     hits : int32 (G, L), the rows of the last lookup: from hit_first[g] to num_hits[g] blocks, nulls
         before
     """
@@ -162,7 +161,6 @@ class Manager(NamedTuple):
     requests: np.ndarray
     prefix_ids: np.ndarray
     made_at: np.ndarray
-    keys: np.ndarray
     hits: np.ndarray
     hit_first: np.ndarray
     num_hits: np.ndarray
@@ -195,7 +193,6 @@ def new_manager(
         np.zeros(num_requests, REQUEST).view(np.recarray),
         np.zeros(num_prefix_ids, np.int32),
         np.zeros((num_groups, num_prefix_ids if has_states else 0), np.int32),
-        np.zeros(num_entries, np.int64),
         np.zeros((num_groups, num_entries), np.int32),
         np.zeros(num_groups, np.int64),
         np.zeros(num_groups, np.int64),
@@ -305,8 +302,7 @@ def with_entries(state: Manager, num_entries: int) -> Manager:
     blocks[used, :, :before] = old.blocks[used]
     hits = np.zeros((num_groups, num_entries), np.int32)
     hits[:, :before] = state.hits
-    keys = np.zeros(num_entries, np.int64)
-    return state._replace(tables=old._replace(blocks=blocks), keys=keys, hits=hits)
+    return state._replace(tables=old._replace(blocks=blocks), hits=hits)
 
 
 def with_requests(state: Manager, num_requests: int) -> Manager:

@@ -11,17 +11,18 @@ from sim.core.attention.mamba_compiled import (
     is_made_in_this_step,
     last_state_to_free,
     next_clearing_of_state,
-    note_states,
     num_states_to_allocate,
     quiet_until_of_states,
 )
 from sim.core.block_pool_compiled import (
     NO_KEY,
     NULL_BLOCK,
-    free_blocks,
+    free_cached_blocks,
+    free_empty_blocks,
     get_new_blocks,
     is_free,
     key_of,
+    prefix_of,
     register_range,
     touch,
 )
@@ -159,28 +160,29 @@ def cache_blocks(m, group_id, row, request, num_tokens):
                 register_range(m.pool, group_id, table, i, i + 1, m.prefix_ids, here, 1)
     note.num_cached_block = full
     if group.kind >= MAMBA:
-        find_keys(m, group_id, request, done, full)
-        note_states(m, done, full)
+        _note_states(m, group_id, request, done, full)
 
 
 @compiled
-def find_keys(m, group_id, request, start, end):
-    """Write to ``m.keys`` what the entries of a range cache: what was hit or registered."""
-    group, note, keys = m.groups[group_id], m.tables.notes[request.row, group_id], m.keys
-    factor, table = group.factor, m.tables.blocks[request.row, group_id]
-    place, num_cached = request.prefix_ids_start - 1, min(note.num_cached_block, end)
-    edge = _replay_edge(m.config[0], group, request.num_prompt_tokens)
-    for i in range(start, num_cached):
-        keys[i] = key_of(group_id, m.prefix_ids[place + (i + 1) * factor])
-    if not group.keeps_all:
-        for i in range(max(start, note.num_touched), num_cached):
-            if not _is_reachable(group, i, edge):
-                keys[i] = NO_KEY
-    if group.kind >= MAMBA:
-        for i in range(start, num_cached):
-            if table[i] == NULL_BLOCK:
-                keys[i] = NO_KEY
-    keys[max(start, num_cached) : end] = NO_KEY
+def _note_states(m, group_id, request, start, end):
+    """Note which states this step makes: those of a range that were registered just now."""
+    for i in range(start, end):
+        key = key_at(m, group_id, request, i)
+        if key != NO_KEY:
+            m.made_at[group_id, prefix_of(key)] = m.lookup[0].step
+
+
+@compiled
+def key_at(m, group_id, request, i):
+    """Return what entry i of a table caches, if anything: what was hit or registered."""
+    group, note = m.groups[group_id], m.tables.notes[request.row, group_id]
+    if i >= note.num_cached_block or m.tables.blocks[request.row, group_id, i] == NULL_BLOCK:
+        return NO_KEY
+    if i >= note.num_touched and not group.keeps_all:
+        edge = _replay_edge(m.config[0], group, request.num_prompt_tokens)
+        if not _is_reachable(group, i, edge):
+            return NO_KEY
+    return key_of(group_id, m.prefix_ids[request.prefix_ids_start + (i + 1) * group.factor - 1])
 
 
 @compiled
@@ -226,9 +228,12 @@ def remove_skipped_blocks(m, group_id, request, total_computed_tokens):
 def _clear_before(m, group_id, request, end):
     """Null the entries before ``end``, from the right, up to the first that is null already."""
     table, note = m.tables.blocks[request.row, group_id], m.tables.notes[request.row, group_id]
-    end = first = min(end, note.length)
-    while first > note.num_nulls and table[first - 1] != NULL_BLOCK:
-        first -= 1
+    end, first = min(end, note.length), note.num_nulls
+    if m.groups[group_id].kind >= MAMBA:
+        # Only states leave nulls behind an entry; windows and chunks free from the left.
+        first = end
+        while first > note.num_nulls and table[first - 1] != NULL_BLOCK:
+            first -= 1
     if first < end:
         _clear(m, group_id, request, first, end)
     if first == note.num_nulls:
@@ -236,22 +241,46 @@ def _clear_before(m, group_id, request, end):
 
 
 @compiled
+def _give_back(m, group_id, request, start, end):
+    """Free the blocks of a range of entries, the last one first; those without content at last."""
+    group, note = m.groups[group_id], m.tables.notes[request.row, group_id]
+    table, factor = m.tables.blocks[request.row, group_id], group.factor
+    place = request.prefix_ids_start - 1 + (start + 1) * factor
+    if not group.keeps_all or group.kind >= MAMBA:
+        _give_back_one_by_one(m, group_id, request, start, end)
+        return
+    cached_end = min(max(start, note.num_cached_block), end)
+    if start < cached_end:
+        free_cached_blocks(m.pool, table, start, cached_end, group_id, m.prefix_ids, place, factor)
+    if cached_end < end:
+        free_empty_blocks(m.pool, table, cached_end, end, group_id)
+
+
+@compiled
+def _give_back_one_by_one(m, group_id, request, start, end):
+    table, factor = m.tables.blocks[request.row, group_id], m.groups[group_id].factor
+    first = request.prefix_ids_start - 1
+    for i in range(end - 1, start - 1, -1):
+        if key_at(m, group_id, request, i) != NO_KEY:
+            place = first + (i + 1) * factor
+            free_cached_blocks(m.pool, table, i, i + 1, group_id, m.prefix_ids, place, 1)
+    for i in range(start, end):
+        if key_at(m, group_id, request, i) == NO_KEY:
+            free_empty_blocks(m.pool, table, i, i + 1, group_id)
+
+
+@compiled
 def _clear(m, group_id, request, start, end):
     """Free the blocks of a range of entries, which become null."""
-    table = m.tables.blocks[request.row, group_id]
-    find_keys(m, group_id, request, start, end)
-    free_blocks(m.pool, table, m.keys, start, end, group_id)
-    table[start:end] = NULL_BLOCK
+    _give_back(m, group_id, request, start, end)
+    m.tables.blocks[request.row, group_id, start:end] = NULL_BLOCK
 
 
 @compiled
 def free(m, group_id, request):
     """Give back the whole table, the last block first."""
     note = m.tables.notes[request.row, group_id]
-    table = m.tables.blocks[request.row, group_id]
-    start, end = note.num_nulls, note.length
-    find_keys(m, group_id, request, start, end)
-    free_blocks(m.pool, table, m.keys, start, end, group_id)
+    _give_back(m, group_id, request, note.num_nulls, note.length)
     note.length = note.num_nulls = note.num_touched = note.is_allocated = 0
     note.num_cached_block = note.last_state_block_idx = -1
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from sim.core.block_pool_compiled import (
-    NULL_BLOCK,
-    get_new_blocks,
-    group_of,
-    prefix_of,
-)
+from sim.core.block_pool_compiled import NULL_BLOCK, get_new_blocks
 from sim.core.kv_cache_state_compiled import MAMBA_ALIGN
 from sim.jit import compiled
 
@@ -94,15 +89,6 @@ def allocate_state(m, group_id, row, num_tokens_main_model):
     note.length = required
     note.is_allocated = 1
     return required - before
-
-
-@compiled
-def note_states(m, start, end):
-    """Note which states this step makes: those of a range of keys that were registered just now."""
-    for i in range(start, end):
-        key = m.keys[i]
-        if key >= 0:
-            m.made_at[group_of(key), prefix_of(key)] = m.lookup[0].step
 
 
 # -- giving back ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from sim.core.integrity_compiled import is_intact
 from sim.core.kv_cache_restore import prefix_cache_stats, restore
 from sim.core.kv_cache_state_compiled import new_manager, with_rows
 from sim.core.prefix_cache_stats import PrefixCacheStats
-from sim.engine_core import Advance, Completed, MakePrefixIds
+from sim.engine_core import Advance, Completed
 from sim.engine_loop_compiled import (
     BEGIN,
     CLOCK,
@@ -31,6 +32,7 @@ from sim.engine_loop_compiled import (
 )
 from sim.errors import ConfigError, InvariantError
 from sim.latency.step_time_state import StepTimeState
+from sim.prefix_ids import Run
 from sim.references import held
 from sim.request import Request, RequestStatus
 from sim.request_records import RequestRecords
@@ -42,6 +44,8 @@ from sim.scheduler.scheduler_state_compiled import (
 )
 from sim.tables import step_columns
 from sim.waste_sample_compiled import WasteSampler
+
+MakeRuns = Callable[[], Sequence[Run]]
 
 _ROWS_OF_STEPS = 8192
 # To begin with; memory that nobody has written to is not there.
@@ -116,15 +120,15 @@ class CompiledEngineCore:
         )
 
     # -- requests come and go ----------------------------------------------------------------
-    def add(self, request: Request, make_prefix_ids: MakePrefixIds = tuple) -> str | None:
-        """Take a request, or return why it is rejected."""
+    def add(self, request: Request, make_runs: MakeRuns = tuple) -> str | None:
+        """Take a request, or return why it is rejected; make_runs : returns its identities."""
         reason = self.admission.refusal(request)
         if reason is not None:
             self._end(request, "rejected", request.arrival_ns, reason)
             return reason
         clock = self._clock
         clock[_CLOCK.num_changes] += 1
-        self._set_manager(self.records.with_room(self._manager, request, make_prefix_ids()))
+        self._set_manager(self.records.with_room(self._manager, request, make_runs()))
         r = self.records.add(self._manager, request, self._last_num_tokens(request))
         self._e.arrivals[clock[_CLOCK.num_arrivals]] = r
         clock[_CLOCK.num_arrivals] += 1
@@ -231,12 +235,10 @@ class CompiledEngineCore:
         if not count:
             return []
         self._counters[_COUNTERS.num_ended] = 0
-        ended = []
-        for r in self._e.scheduler.ended[:count].tolist():
-            request = self.records.ended(self._manager, r)
+        ended = self.records.ended(self._manager, self._e.scheduler.ended[:count])
+        for request in ended:
             request.outcome, request.reason = outcome, reason
             self.recorder.request_done(request, outcome, reason)
-            ended.append(request)
         return ended
 
     def _end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.errors import InvariantError
-from sim.request import RequestSpec, Span, merge_spans
+from sim.request import ListedBlocks, RequestSpec, Span, merge_spans
 
 SWEEP_AFTER = 1_000_000
 """Identities and spans taken in before a sweep is worth its time; ours."""
@@ -36,7 +36,7 @@ class _Node:
         self.end = end
         self.spans = spans
         self.runs = runs
-        self.children: dict[tuple[str, int], _Node] = {}
+        self.children: dict[Flat, _Node] = {}
         self.num_holders = 0
         self.seen_in = 0
 
@@ -87,7 +87,7 @@ class PrefixIds:
         -------
         array, shape ((num_prompt_tokens + num_output_tokens) // hash_block_size,)
         """
-        return self.of_spans((*spec.prompt, spec.output), spec.cache_salt, spec.lora_name)
+        return _array(self._walk(_flat_of(spec), spec.cache_salt, spec.lora_name)[0])
 
     def of_spans(
         self, spans: Iterable[Span], salt: str | None = None, lora: str | None = None
@@ -96,28 +96,26 @@ class PrefixIds:
 
         salt, lora : equal tokens under another salt or adapter are other prefixes.
         """
-        return self._walk(spans, salt, lora)[0]
+        return _array(self._walk(_flat(spans), salt, lora)[0])
 
-    def hold(self, spec: RequestSpec) -> tuple[np.ndarray, _Node]:
-        """Return what ``of`` does, and what to give back to ``release`` when the request has ended.
+    def hold(self, spec: RequestSpec) -> tuple[list[Run], _Node]:
+        """Return the ids of ``of`` as runs, and what ``release`` takes when the request has ended.
 
         Until then its identities are not forgotten.
         """
-        ids, node = self._walk((*spec.prompt, spec.output), spec.cache_salt, spec.lora_name)
+        runs, node = self._walk(_flat_of(spec), spec.cache_salt, spec.lora_name)
         node.num_holders += 1
-        return ids, node
+        return runs, node
 
     def release(self, node: _Node) -> None:
         """Say that a request has ended; its identities stay as long as something is cached."""
         node.num_holders -= 1
 
-    def _walk(
-        self, spans: Iterable[Span], salt: str | None, lora: str | None
-    ) -> tuple[np.ndarray, _Node]:
-        """Return the ids, and a node that the sequence ends in."""
+    def _walk(self, rest: Flat, salt: str | None, lora: str | None) -> tuple[list[Run], _Node]:
+        """Return the ids as runs, and a node that the sequence ends in."""
         node = self._root(salt or None, lora or None)
         pieces: list[Run] = []
-        rest, at = _flat(spans), 0
+        at = 0
         while at < len(rest):
             child = node.children.get(rest[at : at + 2])
             if child is None:
@@ -130,11 +128,11 @@ class PrefixIds:
                 at = 0
                 if not rest:
                     pieces += _cut(child.runs, self._count(node.end, node.end + common))
-                    return _array(pieces), child
+                    return pieces, child
                 child = self._upper(node, child, common)
             pieces += child.runs
             node = child
-        return _array(pieces), node
+        return pieces, node
 
     def _root(self, salt: str | None, lora: str | None) -> _Node:
         root = self._roots.get((salt, lora))
@@ -293,18 +291,29 @@ class Identities:
 
         Another request of this id must have ended. Forgets others first, if that is due.
         """
-        if self._cached_ids is None:
-            return self.names.of(spec)
-        if self.names.is_due:
+        return _array(self.make_runs(spec))
+
+    def make_runs(self, spec: RequestSpec) -> list[Run]:
+        """Return what ``make`` does, as runs of identities."""
+        if self._cached_ids is not None and self.names.is_due:
             self.names.forget(self._cached_ids())
-        ids, self._held[spec.request_id] = self.names.hold(spec)
-        return ids
+        runs, node = self.names.hold(spec)
+        if self._cached_ids is not None:
+            self._held[spec.request_id] = node
+        return runs
 
     def ended(self, request_id: str) -> None:
         """Say that a request has ended; one that got no identities is passed over."""
         node = self._held.pop(request_id, None)
         if node is not None:
             self.names.release(node)
+
+
+def _flat_of(spec: RequestSpec) -> Flat:
+    """Return the spans of prompt and output in normal form, flat."""
+    if isinstance(spec.prompt, ListedBlocks):
+        return (*spec.prompt.flat(), *spec.output)
+    return _flat((*spec.prompt, spec.output))
 
 
 def _flat(spans: Iterable[Span]) -> Flat:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 
@@ -41,6 +42,50 @@ def _continues(left: Span, right: Span) -> bool:
     return left.source == right.source and left.start + left.length == right.start
 
 
+class ListedBlocks(Sequence[Span]):
+    """The spans of a prompt that a trace lists as numbered blocks of one size, in little memory.
+
+    Block ``n`` is all of the source ``trace:n`` from its start; what is behind the last whole one
+    is ``rest``. It is the sequence of these spans, which are made when they are asked for.
+    """
+
+    __slots__ = ("block_size", "numbers", "rest")
+
+    def __init__(self, numbers: Sequence[int], block_size: int, rest: tuple[Span, ...] = ()):
+        self.numbers = numbers
+        self.block_size = block_size
+        self.rest = rest
+
+    def __len__(self) -> int:
+        return len(self.numbers) + len(self.rest)
+
+    def __getitem__(self, place: Any) -> Any:
+        return tuple(self)[place]
+
+    def __iter__(self) -> Iterator[Span]:
+        for number in self.numbers:
+            yield Span(f"trace:{number}", 0, self.block_size)
+        yield from self.rest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all spans."""
+        return len(self.numbers) * self.block_size + sum(span.length for span in self.rest)
+
+    def flat(self) -> tuple[Any, ...]:
+        """Return source, start and length of one span after the other; numbers are sources."""
+        count = len(self.numbers)
+        flat: list[Any] = [0] * (3 * count)
+        flat[::3] = self.numbers
+        flat[2::3] = [self.block_size] * count
+        return (*flat, *chain.from_iterable(self.rest))
+
+
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
     """One request as a workload makes it. The output's length is fixed at arrival.
@@ -53,7 +98,7 @@ class RequestSpec:
     """
 
     request_id: str
-    prompt: tuple[Span, ...]
+    prompt: Sequence[Span]
     output: Span
     priority: int = 0
     session_id: str | None = None
@@ -69,6 +114,8 @@ class RequestSpec:
                 f"request {self.request_id}: max_tokens is {self.max_tokens}, "
                 f"the output has {self.output.length} tokens"
             )
+        if type(self.prompt) is ListedBlocks:
+            return
         _, starts, lengths = zip(*self.prompt, self.output, strict=True)
         if min(starts) < 0 or min(lengths) < 1:
             spans = (*self.prompt, self.output)
@@ -78,6 +125,8 @@ class RequestSpec:
     @property
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt."""
+        if type(self.prompt) is ListedBlocks:
+            return self.prompt.num_tokens
         return sum([length for _, _, length in self.prompt])
 
     @property

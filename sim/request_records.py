@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sim.core.kv_cache_state_compiled import (
     with_requests,
 )
 from sim.errors import ConfigError
+from sim.prefix_ids import Run
 from sim.request import Request, RequestStatus
 
 _MOST_PREFIX_IDS = (1 << 31) - 1
@@ -30,9 +32,25 @@ _SYNCED = (
     "first_token_ns",
     "finish_ns",
 )
-_PLACES = tuple((name, REQUEST.names.index(name)) for name in _SYNCED)
+_synced = itemgetter(*map(REQUEST.names.index, (*_SYNCED, "status")))
+_STATUS_OF = {int(status): status for status in RequestStatus}
 _NUM_PREFIX_IDS = REQUEST.names.index("num_prefix_ids")
-_STATUS = REQUEST.names.index("status")
+
+
+def _filled(request: Request, values: tuple[int, ...]) -> Request:
+    """Return a request with the values of its record."""
+    (
+        request.num_tokens,
+        request.num_computed_tokens,
+        request.num_preemptions,
+        request.num_cached_tokens,
+        request.first_scheduled_ns,
+        request.first_token_ns,
+        request.finish_ns,
+        status,
+    ) = _synced(values)
+    request.status = _STATUS_OF[status]
+    return request
 
 
 class RequestRecords:
@@ -57,16 +75,22 @@ class RequestRecords:
         self._sizes = {(m.block_size, m.num_speculative_blocks) for m in single_type_managers}
         self._instant: list[tuple[str, int]] = []  # requests of one arrival, by id
         self._instant_ns = -1
-        self._prefix_ids: np.ndarray = np.zeros(0, np.int32)
+        self._runs: Sequence[Run] = ()
+        self._num_ids = 0
 
     # -- room --------------------------------------------------------------------------------
-    def with_room(self, m: Manager, request: Request, prefix_ids: Sequence[int]) -> Manager:
-        """Return the state with room for one more request; its identities are kept for ``add``."""
-        ids = np.asarray(prefix_ids, np.int64)
-        highest = int(ids.max()) + 1 if len(ids) else 0
+    def with_room(self, m: Manager, request: Request, runs: Sequence[Run]) -> Manager:
+        """Return the state with room for one more request.
+
+        runs : its identities, which are kept for ``add``
+        """
+        count = highest = 0
+        for first, end in runs:
+            count += end - first
+            highest = max(highest, end)
         if highest > _MOST_PREFIX_IDS:
             raise ConfigError.one("prefix identities", highest, f"at most {_MOST_PREFIX_IDS}")
-        self._prefix_ids = ids
+        self._runs, self._num_ids = runs, count
         if not self._free and self._num_records == len(m.requests):
             m = with_requests(m, self._num_records + 1)
         if highest > self._highest:
@@ -75,21 +99,19 @@ class RequestRecords:
         length = self._longest_table(request)
         if length > m.hits.shape[1]:
             m = with_entries(m, length)
-        if self._end_of_ids + len(ids) > len(m.prefix_ids):
-            m = self._packed(m, len(ids))
+        if self._end_of_ids + count > len(m.prefix_ids):
+            m = self._packed(m, count)
         return m
 
     def _longest_table(self, request: Request) -> int:
-        total, longest = request.num_prompt_tokens + request.max_tokens + 2, 1
-        for size, extra in self._sizes:
-            longest = max(longest, -(-total // size) + extra + 1)
-        return longest
+        total = request.num_prompt_tokens + request.max_tokens + 2
+        return max([-(-total // size) + extra + 1 for size, extra in self._sizes])
 
     def _packed(self, m: Manager, num_more: int) -> Manager:
         """Move the identities of live requests together, in a longer array if they fill half."""
         size = len(m.prefix_ids)
         while size < 2 * (self._live_ids + num_more):
-            size *= 2
+            size *= 4
         packed, end = np.zeros(size, np.int32), 0
         for r in self.requests:
             record = m.requests[r]
@@ -103,16 +125,17 @@ class RequestRecords:
     # -- requests come and go ------------------------------------------------------------------
     def add(self, m: Manager, request: Request, ends_at: int) -> int:
         """Fill a record; ``with_room`` has been called for the request."""
-        ids = self._prefix_ids
         if self._free:
             r = self._free.pop()
         else:
             r = self._num_records
             self._num_records += 1
-        start = self._end_of_ids
-        m.prefix_ids[start : start + len(ids)] = ids
-        self._end_of_ids += len(ids)
-        self._live_ids += len(ids)
+        start = end = self._end_of_ids
+        for first, last in self._runs:
+            m.prefix_ids[end : end + last - first] = np.arange(first, last)
+            end += last - first
+        self._end_of_ids = end
+        self._live_ids += self._num_ids
         self._serial += 1
         m.requests.view(np.ndarray)[r] = (
             self._serial,
@@ -130,7 +153,7 @@ class RequestRecords:
             -1,
             -1,
             start,
-            len(ids),
+            self._num_ids,
             request.priority,
             0,
             0,
@@ -168,22 +191,21 @@ class RequestRecords:
 
     def synced(self, m: Manager, r: int) -> Request:
         """Return a request with what its record says."""
-        request, values = self.requests[r], m.requests.view(np.ndarray)[r].item()
-        for name, place in _PLACES:
-            setattr(request, name, values[place])
-        request.status = RequestStatus(values[_STATUS])
-        return request
+        return _filled(self.requests[r], m.requests.view(np.ndarray)[r].item())
 
-    def ended(self, m: Manager, r: int) -> Request:
-        """Return a request that has ended, with what its record says; the record is free again."""
-        request = self.synced(m, r)
-        num_prefix_ids = m.requests.view(np.ndarray)[r].item()[_NUM_PREFIX_IDS]
-        del self.requests[r], self._records[request.request_id]
-        self._live_ids -= num_prefix_ids
-        self._free.append(r)
-        if self._orders_ids and request.arrival_ns == self._instant_ns:
-            self._instant.remove((request.request_id, r))
-        return request
+    def ended(self, m: Manager, ended: np.ndarray) -> list[Request]:
+        """Return requests that have ended, with what their records say, which are free again."""
+        requests = []
+        records = m.requests.view(np.ndarray)[ended].tolist()
+        for r, values in zip(ended.tolist(), records, strict=True):
+            request = _filled(self.requests.pop(r), values)
+            del self._records[request.request_id]
+            self._live_ids -= values[_NUM_PREFIX_IDS]
+            self._free.append(r)
+            if self._orders_ids and request.arrival_ns == self._instant_ns:
+                self._instant.remove((request.request_id, r))
+            requests.append(request)
+        return requests
 
     # -- all of them -----------------------------------------------------------------------------
     def in_order_of_arrival(self) -> Iterator[int]:

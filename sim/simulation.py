@@ -163,7 +163,7 @@ def _naming(
     if not assembly.layout.enable_prefix_caching:
         return lambda spec: ()
     if not isinstance(core, EngineCore):
-        return identities.make
+        return identities.make_runs
     # Eight bytes per identity, and numbers of Python's own: a long queue may hold millions.
     return lambda spec: array("q", identities.make(spec).tobytes())
 

@@ -29,18 +29,18 @@ Source: kvcache-ai/Mooncake, FAST25-release/traces; design 4.2, 4.3.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import islice, repeat
+from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 import simpy
 from pydantic import BeforeValidator, Field
 
-from sim.request import RequestSpec, Span, Submission
+from sim.request import ListedBlocks, RequestSpec, Span, Submission
 
 from .arrivals import Arrival, Process, closed_loop, instants_ns, open_loop, pause_ns
 from .params import NS_PER_S, Count, Params
@@ -211,18 +211,24 @@ def _rounded(numerator: int, denominator: int) -> int:
 
 def _spec(line: _Line, request_id: str, block_size: int) -> RequestSpec:
     num_full, rest = divmod(line.num_input, block_size)
-    sources = [f"trace:{i}" for i in line.ids[:num_full]]
-    # What ``Span(source, 0, block_size)`` does, in half the time.
-    prompt = [*map(tuple.__new__, repeat(Span), zip(sources, repeat(0), repeat(block_size)))]
-    if rest:
-        prompt.append(Span(f"{request_id}.prompt", 0, rest))
+    behind = (Span(f"{request_id}.prompt", 0, rest),) if rest else ()
     return RequestSpec(
         request_id=request_id,
-        prompt=tuple(prompt),
+        prompt=_prompt(line.ids[:num_full], block_size, behind),
         output=Span(f"{request_id}.output", 0, max(1, line.num_output)),
         session_id=line.session_id,
         tags=() if line.num_output else ("zero_output",),
     )
+
+
+def _prompt(ids: list[int | str], block_size: int, rest: tuple[Span, ...]) -> Sequence[Span]:
+    """Return the spans of the listed blocks and the rest; a text of digits names by its letters."""
+    if set(map(type, ids)) <= {int}:
+        return ListedBlocks(cast(list[int], ids), block_size, rest)
+    numbers = [int(i) for i in ids]
+    if all(str(number) == str(i) for number, i in zip(numbers, ids, strict=True)):
+        return ListedBlocks(numbers, block_size, rest)
+    return (*(Span(f"trace:{i}", 0, block_size) for i in ids), *rest)
 
 
 def _hash_ids(row: Row, num_input: int, block_size: int) -> list[int | str]:

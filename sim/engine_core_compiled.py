@@ -32,9 +32,8 @@ from sim.engine_loop_compiled import (
 )
 from sim.errors import ConfigError, InvariantError
 from sim.latency.step_time_state import StepTimeState
-from sim.prefix_ids import Run
 from sim.references import held
-from sim.request import Request, RequestStatus
+from sim.request import Request, RequestStatus, Run
 from sim.request_records import RequestRecords
 from sim.scheduler.scheduler_state_compiled import (
     COUNTERS,
@@ -50,7 +49,7 @@ MakeRuns = Callable[[], Sequence[Run]]
 _ROWS_OF_STEPS = 8192
 # To begin with; memory that nobody has written to is not there.
 _ROWS_OF_TABLES = 256
-_IDENTITIES = 1 << 21
+_IDENTITIES = 1 << 23
 
 
 def _places(dtype: np.dtype[Any]) -> SimpleNamespace:
@@ -352,7 +351,7 @@ class CompiledEngineCore:
         """Raise InvariantError if the state is broken; the restored manager finds the words."""
         running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
         pool = self._manager.pool
-        if is_intact(held(self._manager), running, len(pool.position), len(pool.held_by_group)):
+        if is_intact(self._manager, running, len(pool.position), len(pool.held_by_group)):
             return
         check_integrity(self.manager)
         raise InvariantError("the compiled state is broken where the Python one would not be")

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 
 from sim.errors import InvariantError
-from sim.request import ListedBlocks, RequestSpec, Span, merge_spans
+from sim.request import ListedBlocks, RequestSpec, Run, Span, merge_spans
 
 SWEEP_AFTER = 1_000_000
 """Identities and spans taken in before a sweep is worth its time; ours."""
 
 Flat = tuple[Any, ...]
 """Source, start and length of one span after the other: one object for all, not one for each."""
-
-Run = tuple[int, int]
-"""Identities from the first number to below the second."""
 
 
 class _Node:

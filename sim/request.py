@@ -8,6 +8,9 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
 
+Run = tuple[int, int]
+"""Identities of hash blocks, from the first number to below the second."""
+
 
 class Span(NamedTuple):
     """``length`` tokens of the endless token stream ``source``, from position ``start``.

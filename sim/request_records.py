@@ -19,8 +19,7 @@ from sim.core.kv_cache_state_compiled import (
     with_requests,
 )
 from sim.errors import ConfigError
-from sim.prefix_ids import Run
-from sim.request import Request, RequestStatus
+from sim.request import Request, RequestStatus, Run
 
 _MOST_PREFIX_IDS = (1 << 31) - 1
 _SYNCED = (
@@ -108,8 +107,15 @@ class RequestRecords:
         return max([-(-total // size) + extra + 1 for size, extra in self._sizes])
 
     def _packed(self, m: Manager, num_more: int) -> Manager:
-        """Move the identities of live requests together, in a longer array if they fill half."""
-        size = len(m.prefix_ids)
+        """Move the identities of live requests together, in a longer array if they fill half.
+
+        Where hardly any are dead, all go to the longer one as they are.
+        """
+        size, end = len(m.prefix_ids), self._end_of_ids
+        if 4 * self._live_ids > 3 * end:
+            longer = np.zeros(4 * (size + num_more), np.int32)
+            longer[:end] = m.prefix_ids[:end]
+            return m._replace(prefix_ids=longer)
         while size < 2 * (self._live_ids + num_more):
             size *= 4
         packed, end = np.zeros(size, np.int32), 0

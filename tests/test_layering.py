@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 BASE = {"sim.errors", "sim.units", "sim.registry"}
 FILES_IN = {*BASE, "sim.config", "sim.configs_dir"}
 SPECS = {"sim.layout.kv_cache_spec", "sim.layout.kv_cache_config"}
-CORE = {*BASE, *SPECS, "sim.request", "sim.observer", "sim.jit"}
+CORE = {*BASE, *SPECS, "sim.request", "sim.observer", "sim.jit", "sim.references"}
 
 # part -> what it may import of the project; a part is the longest prefix that is listed here
 ALLOWED = {

@@ -31,10 +31,10 @@ class Blocks(NamedTuple):
     group: np.ndarray
 
 
-def counted(m, running, num_blocks):
+def counted(state, running, num_blocks):
     """Return what the queue and the tables say of each block, and whether they agree.
 
-    m : a held state; running : int32, records of the requests that have tables
+    running : records of the requests that have tables
 
     Cost: O(pool + tables).
     """
@@ -44,17 +44,18 @@ def counted(m, running, num_blocks):
         np.full(num_blocks, _UNSEEN),
         np.full(num_blocks, -1, np.int32),
     )
-    return blocks, bool(_count(m, running, held(blocks)))
+    records = np.array(running, np.int32)
+    return blocks, bool(_count(held(state), records, held(blocks)))
 
 
-def is_intact(m, running, num_blocks, num_groups):
+def is_intact(state, running, num_blocks, num_groups):
     """Return whether all laws hold that ``check_integrity`` knows; see ``counted``.
 
     Cost: O(pool + tables + index).
     """
-    blocks, agree = counted(m, running, num_blocks)
+    blocks, agree = counted(state, running, num_blocks)
     counts = np.zeros((3, num_groups), np.int64)
-    return agree and bool(_is_intact(m, held(blocks), counts))
+    return agree and bool(_is_intact(held(state), held(blocks), counts))
 
 
 @compiled

@@ -33,13 +33,26 @@ def find_longest_cache_hit(m, request, max_length):
 @compiled
 def get_num_blocks_to_allocate(m, request, num_tokens, has_hits, total_computed, main, has_cap):
     """Sum of the groups' predictions; has_hits: the rows of the last lookup are the request's."""
-    total = 0
+    total = count = 0
     for group_id in range(m.config[0].num_groups):
-        num_hits = m.num_hits[group_id] if has_hits else 0
-        total += _get_num_blocks_to_allocate(
-            m, group_id, request, num_tokens, num_hits, total_computed, main, has_cap
-        )
+        if has_hits or not _is_like_the_last(m, group_id, request.row):
+            num_hits = m.num_hits[group_id] if has_hits else 0
+            count = _get_num_blocks_to_allocate(
+                m, group_id, request, num_tokens, num_hits, total_computed, main, has_cap
+            )
+        total += count
     return total
+
+
+@compiled
+def _is_like_the_last(m, group_id, row):
+    """Whether lengths alone say the same of a request as in the group before."""
+    if not m.groups[group_id].is_like_the_last:
+        return False
+    if row < 0:
+        return True
+    note, last = m.tables.notes[row, group_id], m.tables.notes[row, group_id - 1]
+    return note.length == last.length and note.num_cached_block == last.num_cached_block
 
 
 @compiled
@@ -85,6 +98,8 @@ def quiet_until(m, row, num_computed_tokens):
     """Smallest token total at which a decoding request may change anything."""
     config, first = m.config[0], NEVER
     for group_id in range(config.num_groups):
+        if _is_like_the_last(m, group_id, row):
+            continue
         first = min(first, _quiet_until(m, group_id, row, num_computed_tokens))
         if config.enable_caching:
             first = min(first, _next_registration(m, group_id, row))

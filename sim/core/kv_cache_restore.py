@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from sim.core.block_pool import NO_PREFIX, BlockPool
 from sim.core.block_pool_compiled import NO_BLOCK, Pool, prefix_of
 from sim.core.eviction import FreeKVCacheBlockQueue
@@ -14,7 +12,6 @@ from sim.core.integrity_compiled import counted
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.kv_cache_state_compiled import Manager
 from sim.core.prefix_cache_stats import PrefixCacheStats
-from sim.references import held
 
 
 def restore(manager: KVCacheManager, state: Manager, names: Mapping[int, str]) -> KVCacheManager:
@@ -40,7 +37,7 @@ def prefix_cache_stats(state: Manager) -> PrefixCacheStats:
 
 def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> None:
     counters, columns = state.pool.counters[0], state.pool
-    blocks, _ = counted(held(state), np.array(list(records), np.int32), pool.num_gpu_blocks)
+    blocks, _ = counted(state, list(records), pool.num_gpu_blocks)
     pool.ref_cnt = [pool.ref_cnt[0], *blocks.holders[1:].tolist()]
     pool.prefix_id = [prefix_of(key) if key >= 0 else NO_PREFIX for key in blocks.key.tolist()]
     pool.group_id = blocks.group.tolist()
@@ -53,7 +50,7 @@ def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> No
     pool.free_block_queue = queue
     for group_id, index in enumerate(columns.index[:, : counters.num_prefix_ids]):
         found = index.nonzero()[0]
-        firsts = np.abs(index[found]).tolist()
+        firsts = abs(index[found]).tolist()
         pool.cached_blocks[group_id] = dict(zip(found.tolist(), firsts, strict=True))
         pool.duplicates[group_id] = dict(_duplicates(columns, index))
 

@@ -59,6 +59,7 @@ GROUP = np.dtype(
         ("num_needed", "i8"),  # blocks before the next token that a window reads
         ("mask_period", "i8"),  # blocks between two edges that a hit may end at; 0: none
         ("keeps_all", "i8"),  # every full block is worth registering
+        ("is_like_the_last", "i8"),  # an attention group with the rules of the one before it
     ],
     align=True,
 )
@@ -228,6 +229,8 @@ def _groups(manager: KVCacheManager) -> np.ndarray:
     groups = np.zeros(len(singles), GROUP).view(np.recarray)
     for group, single in zip(groups, singles, strict=True):
         _fill(group, single, manager.coordinator)
+    is_attention = groups.kind[1:] < MAMBA
+    groups.is_like_the_last[1:] = (groups[1:] == groups[:-1]) & is_attention
     return groups
 
 

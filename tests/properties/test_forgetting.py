@@ -240,12 +240,13 @@ def test_a_name_stays_while_a_request_or_the_cache_needs_it(data, size):
         salt = data.draw(st.sampled_from([None, "s"]))
         spec = RequestSpec("r", spans[:-1], spans[-1], cache_salt=salt) if valid(spans) else None
         if spec is not None:
-            ids, node = names.hold(spec)
+            runs, node = names.hold(spec)
+            ids = [number for first, end in runs for number in range(first, end)]
             written = [letter for span in spans for letter in letters(span)]
             ends = range(size, len(written) + 1, size)
             keys = [(salt, tuple(written[:end])) for end in ends]
-            held.append((tuple(keys), ids.tolist(), node))
-            cached.update(p for p in zip(keys, ids.tolist(), strict=True) if data.draw(CACHED))
+            held.append((tuple(keys), ids, node))
+            cached.update(p for p in zip(keys, ids, strict=True) if data.draw(CACHED))
         if held and data.draw(st.booleans()):
             names.release(held.pop(data.draw(st.integers(0, len(held) - 1)))[2])
         for key in data.draw(st.lists(st.sampled_from([*cached]), max_size=3) if cached else NONE):

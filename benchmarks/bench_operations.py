@@ -27,13 +27,15 @@ import numpy as np
 from sim.core.block_pool_compiled import (
     NO_BLOCK,
     Pool,
-    free_blocks,
+    free_cached_blocks,
+    free_empty_blocks,
     get_new_blocks,
     new_pool,
     register_range,
     touch,
 )
 from sim.jit import compiled, is_available
+from sim.references import held
 
 CHUNK = 64
 COLUMNS = ("what", "size", "ns_min", "ns_median", "ns_max")
@@ -45,38 +47,49 @@ GROUPS = 7
 
 @compiled
 def _take(pool, tables, order, n):
-    for row in order:
+    for place in range(len(order)):
+        row = order[place]
         for start in range(0, CHUNK, n):
             get_new_blocks(pool, n, 0, tables[row], start)
 
 
 @compiled
 def _register(pool, tables, ids, order):
-    for row in order:
+    for place in range(len(order)):
+        row = order[place]
         register_range(pool, 0, tables[row], 0, CHUNK, ids[row], 0, 1)
 
 
 @compiled
-def _free(pool, tables, order):
-    for row in order:
-        free_blocks(pool, tables[row], 0, CHUNK, 0)
+def _free(pool, tables, ids, order):
+    for place in range(len(order)):
+        row = order[place]
+        free_cached_blocks(pool, tables[row], 0, CHUNK, 0, ids[row], 0, 1)
+
+
+@compiled
+def _free_empty(pool, tables, order):
+    for place in range(len(order)):
+        free_empty_blocks(pool, tables[order[place]], 0, CHUNK, 0)
 
 
 @compiled
 def _touch(pool, tables, order):
-    for row in order:
+    for place in range(len(order)):
+        row = order[place]
         touch(pool, tables[row], 0, CHUNK, 0)
 
 
 @compiled
 def _look_up(pool, tables, ids, order):
     found, index = 0, pool.index[0]
-    for row in order:
+    for place in range(len(order)):
+        row = order[place]
         for i in range(CHUNK):
             block_id = index[ids[row, i]]
             if block_id == NO_BLOCK:
                 break
-            tables[row, i] = block_id
+            tables[row, i] = abs(block_id)
             found += 1
     return found
 
@@ -85,12 +98,13 @@ def _look_up(pool, tables, ids, order):
 def _together(pool, tables, ids, order, groups):
     """Serve every chunk once in every group; return the operations."""
     count = 0
-    for row in order:
+    for place in range(len(order)):
+        row = order[place]
         for group in range(groups):
             table, index = tables[group], pool.index[group]
             hits = 0
             while hits < CHUNK and index[ids[row, hits]] != NO_BLOCK:
-                table[hits] = index[ids[row, hits]]
+                table[hits] = abs(index[ids[row, hits]])
                 hits += 1
             touch(pool, table, 0, hits, group)
             evicted = pool.counters[0].num_evicted
@@ -100,7 +114,7 @@ def _together(pool, tables, ids, order, groups):
             count += hits + 1 + hits + 2 * (CHUNK - hits) + CHUNK
             count += pool.counters[0].num_evicted - evicted
         for group in range(groups):
-            free_blocks(pool, tables[group], 0, CHUNK, group)
+            free_cached_blocks(pool, tables[group], 0, CHUNK, group, ids[row], 0, 1)
     return count
 
 
@@ -127,7 +141,8 @@ class Bench:
         rows = num_blocks // CHUNK
         self.size = rows * CHUNK
         self.rng = rng
-        self.pool: Pool = new_pool(self.size + 1, 1, 2 * self.size)
+        self.state: Pool = new_pool(self.size + 1, 1, 2 * self.size)
+        self.pool: Any = held(self.state)
         self.tables = np.zeros((rows, CHUNK), np.int32)
         # Prompts' identities follow each other; which prompt comes next is random.
         self.ids = np.arange(2 * self.size, dtype=np.int32).reshape(2, rows, CHUNK)
@@ -149,17 +164,17 @@ class Bench:
         pool, tables, (old, new) = self.pool, self.tables, self.ids
         self.timed("take, 64 at a time", _take, pool, tables, self.order(), CHUNK)
         self.timed("register", _register, pool, tables, old, self.order())
-        self.timed("give back (cached)", _free, pool, tables, self.order())
+        self.timed("give back (cached)", _free, pool, tables, old, self.order())
         found = self.timed("look up", _look_up, pool, tables, old, self.order())
         self.timed("touch", _touch, pool, tables, self.order())
-        _free(pool, tables, self.order())
+        _free(pool, tables, old, self.order())
         self.timed("evict", _take, pool, tables, self.order(), CHUNK)
         self.ns["evict"] -= self.ns["take, 64 at a time"]
-        self.timed("give back (empty)", _free, pool, tables, self.order())
+        self.timed("give back (empty)", _free_empty, pool, tables, self.order())
         self.timed("take, one by one", _take, pool, tables, self.order(), 1)
         _register(pool, tables, new, self.order())
-        _free(pool, tables, self.order())
-        taken = int(pool.counters[0].num_evicted)
+        _free(pool, tables, new, self.order())
+        taken = int(self.state.counters[0].num_evicted)
         if (found, taken) != (self.size, self.size):
             raise SystemExit(f"found {found}, evicted {taken} of {self.size} blocks")
         return self.ns
@@ -173,7 +188,7 @@ def kinds(num_blocks: int, rng: np.random.Generator) -> dict[str, float]:
 def together(num_blocks: int, rng: np.random.Generator) -> dict[str, float]:
     """Return the time per operation when all kinds of work follow each other, warm pool."""
     rows = max(2, 2 * num_blocks // (CHUNK * GROUPS))
-    pool = new_pool(num_blocks + 1, GROUPS, rows * CHUNK)
+    pool: Any = held(new_pool(num_blocks + 1, GROUPS, rows * CHUNK))
     ids = np.arange(rows * CHUNK, dtype=np.int32).reshape(rows, CHUNK)
     tables = np.zeros((GROUPS, CHUNK), np.int32)
     _together(pool, tables, ids, rng.permutation(rows), GROUPS)

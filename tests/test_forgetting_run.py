@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sim.jit import is_available
 from sim.prefix_ids import PrefixIds
 from sim.scenario_file import load_scenario, scenario_from
 from sim.simulation import simulate
@@ -30,8 +29,7 @@ RUNS = {
         },
     ),
 }
-ENGINES = ["python", pytest.param("compiled", marks=pytest.mark.skipif(
-    not is_available(), reason="numba is not installed"))]  # fmt: skip
+ENGINES = ["python", "compiled"]
 
 
 @pytest.fixture

@@ -103,6 +103,7 @@ def capacity_of(row: dict[str, str]) -> int:
     return INFINITE if row["capacity"] == "infinite" else int(row["capacity"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 @pytest.mark.parametrize("letter", ["B", "C"])
 def test_every_cell_of_the_tables(name, letter, tmp_path):
@@ -121,6 +122,7 @@ def test_every_cell_of_the_tables(name, letter, tmp_path):
                 assert served.curve.hit_tokens([capacity]) == int(row["B token hits"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
 def test_hits_per_access_and_the_totals(name, tmp_path):
     trace = params(name, tmp_path)
@@ -144,7 +146,11 @@ def test_hits_per_access_and_the_totals(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["mooncake_conversation_trace.jsonl.gz", "dynamo_mooncake_trace_1000.jsonl"]
+    "name",
+    [
+        pytest.param("mooncake_conversation_trace.jsonl.gz", marks=pytest.mark.slow),
+        "dynamo_mooncake_trace_1000.jsonl",
+    ],
 )
 @pytest.mark.parametrize("definition", list(DEFINITIONS))
 def test_fifteen_capacities_against_the_slow_lru(name, definition, tmp_path):

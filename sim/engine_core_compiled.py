@@ -364,4 +364,4 @@ class CompiledEngineCore:
     def cached_prefix_ids(self) -> np.ndarray:
         """Return the identities that blocks are cached under, in any group, sorted; int64."""
         pool = self._manager.pool
-        return pool.index[:, : pool.counters[0].num_prefix_ids].any(axis=0).nonzero()[0]
+        return pool.index[: pool.counters[0].num_prefix_ids].any(axis=1).nonzero()[0]

@@ -63,8 +63,9 @@ class Pool(NamedTuple):
     other_holders : int32 (B,), holders of a block beyond the first
     position : int32 (B,), where a block was put behind in the queue the last time
     front : int32 (B,), a stack; back, back_key : int32, int64, a list: the free queue
-    index : int32 (G, P), the earliest registered block of an identity, or NO_BLOCK; negative if it
-        is not the only one
+    index : int32 (P, G), the earliest registered block of an identity, or NO_BLOCK; negative if it
+        is not the only one. What all groups say of an identity lies together: they are often asked
+        one after the other
     later, earlier : int32 (B,), blocks with one identity form a ring in order of registration;
         meaningless for the only one
     is_watched : uint8 (P,); watched : int32 (P,), the identities that are flagged
@@ -100,7 +101,7 @@ def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
         front,
         np.zeros(room, np.int32),
         np.zeros(room, np.int64),
-        np.zeros((num_groups, num_prefix_ids), np.int32),
+        np.zeros((num_prefix_ids, num_groups), np.int32),
         *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
         np.zeros(num_prefix_ids, np.uint8),
         np.zeros(num_prefix_ids, np.int32),
@@ -119,12 +120,12 @@ def with_room_for(pool: Pool, num_prefix_ids: int) -> Pool:
 
     Memory that nobody writes to is not there, so it grows by much and is seldom copied.
     """
-    groups, size = pool.index.shape
+    size, groups = pool.index.shape
     if num_prefix_ids <= size:
         return pool
     new_size = max(num_prefix_ids, 8 * size)
-    index = np.zeros((groups, new_size), np.int32)
-    index[:, :size] = pool.index
+    index = np.zeros((new_size, groups), np.int32)
+    index[:size] = pool.index
     flags, watched = np.zeros(new_size, np.uint8), np.zeros(new_size, np.int32)
     flags[:size], watched[:size] = pool.is_watched, pool.watched
     return pool._replace(index=index, is_watched=flags, watched=watched)
@@ -205,7 +206,7 @@ def _take_of_one_group(pool, table, place, end):
         counters.back_head = source + 1
         return place + 1
     group_id, begin = group_of(keys[source]), place
-    index = pool.index[group_id]
+    index = pool.index[:, group_id]
     while place < end:
         key, block_id = keys[source], back[source]
         if block_id == NO_BLOCK:
@@ -314,7 +315,7 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
     """
     is_watched, counters = pool.is_watched, pool.counters[0]
     first, last = counters.watched_first, counters.watched_last
-    index, num_nulls = pool.index[group_id], 0
+    index, num_nulls = pool.index[:, group_id], 0
     for i in range(start, end):
         block_id = table[i]
         prefix_id = prefix_ids[place]

@@ -115,7 +115,7 @@ def _count_tables(m, running, blocks):
 @compiled
 def _count_table(m, group_id, request, blocks):
     """Count the blocks of a table; whether all can be there."""
-    note, table = m.tables.notes[request.row, group_id], m.tables.blocks[request.row, group_id]
+    note, table = m.tables.notes[request.row, group_id], m.tables.blocks[request.row, :, group_id]
     for place in range(note.length):
         block_id = table[place]
         if block_id == NULL_BLOCK:
@@ -160,10 +160,10 @@ def _has_good_blocks(pool, blocks, counts):
 @compiled
 def _has_good_index(pool, blocks, counts):
     """Whether each entry leads to blocks that say the same, and every cached block is there."""
-    for group_id in range(len(pool.index)):
+    for group_id in range(len(pool.held_by_group)):
         found = 0
         for prefix_id in range(pool.counters[0].num_prefix_ids):
-            first = pool.index[group_id, prefix_id]
+            first = pool.index[prefix_id, group_id]
             if first > 0:
                 found += _says(blocks, first, group_id, prefix_id)
             elif first < 0:

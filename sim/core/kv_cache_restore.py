@@ -48,7 +48,7 @@ def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> No
     back = columns.back[counters.back_head : counters.back_length]
     queue.append_n(back[back != NO_BLOCK].tolist())
     pool.free_block_queue = queue
-    for group_id, index in enumerate(columns.index[:, : counters.num_prefix_ids]):
+    for group_id, index in enumerate(columns.index[: counters.num_prefix_ids].T):
         found = index.nonzero()[0]
         firsts = abs(index[found]).tolist()
         pool.cached_blocks[group_id] = dict(zip(found.tolist(), firsts, strict=True))
@@ -75,7 +75,7 @@ def _restore_tables(single: Any, group_id: int, state: Manager, names: Mapping[i
         if row < 0:
             continue
         note = state.tables.notes[row, group_id]
-        table = state.tables.blocks[row, group_id]
+        table = state.tables.blocks[row, :, group_id]
         single.req_to_blocks[request_id] = table[: note.length].tolist()
         if note.num_cached_block >= 0:
             single.num_cached_block[request_id] = int(note.num_cached_block)

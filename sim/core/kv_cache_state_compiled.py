@@ -136,7 +136,8 @@ LOOKUP = np.dtype(
 class Tables(NamedTuple):
     """Block tables; shapes: R rows, G groups, L entries.
 
-    blocks : int32 (R, G, L); notes : TABLE (R, G); free_rows : int32 (R,), a stack
+    blocks : int32 (R, L, G): what all groups do to a request is done in one place
+    notes : TABLE (R, G); free_rows : int32 (R,), a stack
     """
 
     blocks: np.ndarray
@@ -271,14 +272,14 @@ def _members(coordinator: Any) -> np.ndarray:
 def _tables(num_rows: int, num_groups: int, num_entries: int) -> Tables:
     notes = np.zeros((num_rows, num_groups), TABLE).view(np.recarray)
     notes.num_cached_block = notes.last_state_block_idx = -1
-    blocks = np.zeros((num_rows, num_groups, num_entries), np.int32)
+    blocks = np.zeros((num_rows, num_entries, num_groups), np.int32)
     return Tables(blocks, notes, np.zeros(num_rows, np.int32))
 
 
 def with_rows(state: Manager, num_rows: int) -> Manager:
     """Return the state with room for the tables of so many requests, its content kept."""
     old = state.tables
-    before, num_groups, num_entries = old.blocks.shape
+    before, num_entries, num_groups = old.blocks.shape
     if num_rows <= before:
         return state
     new = _tables(num_rows, num_groups, num_entries)
@@ -296,13 +297,13 @@ def with_rows(state: Manager, num_rows: int) -> Manager:
 def with_entries(state: Manager, num_entries: int) -> Manager:
     """Return the state with tables of at least so many entries, its content kept."""
     old = state.tables
-    num_rows, num_groups, before = old.blocks.shape
+    num_rows, before, num_groups = old.blocks.shape
     if num_entries <= before:
         return state
     num_entries = max(num_entries, 2 * before)
-    blocks = np.zeros((num_rows, num_groups, num_entries), np.int32)
+    blocks = np.zeros((num_rows, num_entries, num_groups), np.int32)
     used = np.setdiff1d(np.arange(num_rows), old.free_rows[: int(state.lookup[0].num_free_rows)])
-    blocks[used, :, :before] = old.blocks[used]
+    blocks[used, :before] = old.blocks[used]
     hits = np.zeros((num_groups, num_entries), np.int32)
     hits[:, :before] = state.hits
     return state._replace(tables=old._replace(blocks=blocks), hits=hits)
@@ -327,6 +328,6 @@ def with_identities(state: Manager, num_prefix_ids: int) -> Manager:
         return state
     if not before:
         return state._replace(pool=pool)
-    made_at = np.zeros((groups, pool.index.shape[1]), np.int32)
+    made_at = np.zeros((groups, len(pool.index)), np.int32)
     made_at[:, :before] = state.made_at
     return state._replace(pool=pool, made_at=made_at)

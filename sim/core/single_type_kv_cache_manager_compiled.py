@@ -112,7 +112,7 @@ def _num_evictable(pool, hits, start, end):
 @compiled
 def add_local_computed_blocks(m, group_id, row, num_hits, num_computed_tokens):
     """Begin the table of a request with the blocks that it hit."""
-    table, note = m.tables.blocks[row, group_id], m.tables.notes[row, group_id]
+    table, note = m.tables.blocks[row, :, group_id], m.tables.notes[row, group_id]
     skipped = _num_skipped_blocks(m.groups[group_id], num_computed_tokens)
     start = max(skipped, m.hit_first[group_id])
     table[:start] = NULL_BLOCK
@@ -135,7 +135,7 @@ def allocate_new_blocks(m, group_id, row, num_tokens, num_tokens_main_model):
     count = cdiv(num_tokens, group.block_size) + group.num_speculative_blocks - length
     if count <= 0:
         return 0
-    get_new_blocks(m.pool, count, group_id, m.tables.blocks[row, group_id], length)
+    get_new_blocks(m.pool, count, group_id, m.tables.blocks[row, :, group_id], length)
     note.length = length + count
     return count
 
@@ -148,7 +148,7 @@ def cache_blocks(m, group_id, row, request, num_tokens):
     full = num_tokens // group.block_size
     if done >= full:
         return
-    table, place = m.tables.blocks[row, group_id], request.prefix_ids_start - 1
+    table, place = m.tables.blocks[row, :, group_id], request.prefix_ids_start - 1
     if group.keeps_all:
         first = place + (done + 1) * group.factor
         register_range(m.pool, group_id, table, done, full, m.prefix_ids, first, group.factor)
@@ -176,7 +176,7 @@ def _note_states(m, group_id, request, start, end):
 def key_at(m, group_id, request, i):
     """Return what entry i of a table caches, if anything: what was hit or registered."""
     group, note = m.groups[group_id], m.tables.notes[request.row, group_id]
-    if i >= note.num_cached_block or m.tables.blocks[request.row, group_id, i] == NULL_BLOCK:
+    if i >= note.num_cached_block or m.tables.blocks[request.row, i, group_id] == NULL_BLOCK:
         return NO_KEY
     if i >= note.num_touched and not group.keeps_all:
         edge = _replay_edge(m.config[0], group, request.num_prompt_tokens)
@@ -227,7 +227,7 @@ def remove_skipped_blocks(m, group_id, request, total_computed_tokens):
 @compiled
 def _clear_before(m, group_id, request, end):
     """Null the entries before ``end``, from the right, up to the first that is null already."""
-    table, note = m.tables.blocks[request.row, group_id], m.tables.notes[request.row, group_id]
+    table, note = m.tables.blocks[request.row, :, group_id], m.tables.notes[request.row, group_id]
     end, first = min(end, note.length), note.num_nulls
     if m.groups[group_id].kind >= MAMBA:
         # Only states leave nulls behind an entry; windows and chunks free from the left.
@@ -244,7 +244,7 @@ def _clear_before(m, group_id, request, end):
 def _give_back(m, group_id, request, start, end):
     """Free the blocks of a range of entries, the last one first; those without content at last."""
     group, note = m.groups[group_id], m.tables.notes[request.row, group_id]
-    table, factor = m.tables.blocks[request.row, group_id], group.factor
+    table, factor = m.tables.blocks[request.row, :, group_id], group.factor
     place = request.prefix_ids_start - 1 + (start + 1) * factor
     if not group.keeps_all or group.kind >= MAMBA:
         _give_back_one_by_one(m, group_id, request, start, end)
@@ -258,7 +258,7 @@ def _give_back(m, group_id, request, start, end):
 
 @compiled
 def _give_back_one_by_one(m, group_id, request, start, end):
-    table, factor = m.tables.blocks[request.row, group_id], m.groups[group_id].factor
+    table, factor = m.tables.blocks[request.row, :, group_id], m.groups[group_id].factor
     first = request.prefix_ids_start - 1
     for i in range(end - 1, start - 1, -1):
         if key_at(m, group_id, request, i) != NO_KEY:
@@ -273,7 +273,7 @@ def _give_back_one_by_one(m, group_id, request, start, end):
 def _clear(m, group_id, request, start, end):
     """Free the blocks of a range of entries, which become null."""
     _give_back(m, group_id, request, start, end)
-    m.tables.blocks[request.row, group_id, start:end] = NULL_BLOCK
+    m.tables.blocks[request.row, start:end, group_id] = NULL_BLOCK
 
 
 @compiled

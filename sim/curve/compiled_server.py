@@ -100,5 +100,5 @@ class CompiledServer:
 
 def _on_a_pool_of(num_blocks: int, manager: Manager) -> Manager:
     manager.config.num_gpu_blocks = num_blocks
-    num_groups, num_prefix_ids = manager.pool.index.shape
+    num_prefix_ids, num_groups = manager.pool.index.shape
     return manager._replace(pool=new_pool(num_blocks, num_groups, num_prefix_ids))

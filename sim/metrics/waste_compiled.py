@@ -55,7 +55,7 @@ def waste_parts(
     ----------
     group_bytes : int64, shape (G, 5) : columns as the constants above
     scalars : int64, shape (3,) : blocks of the pool, bytes of a block, bytes of the KV memory
-    tables : int32, shape (rows, G, max_len) : block ids; 0 is the null block
+    tables : int32, shape (rows, max_len, G) : block ids; 0 is the null block
     lengths : int64, shape (rows, G) : entries of each table
     touched : int64, shape (rows, G) : the entries before it may be prefix hits. A block that
         several tables hold is the same entry of each, and a hit of all but one
@@ -127,14 +127,14 @@ def _add_slots(
     sums[:] = 0
     for i in range(len(row_of)):
         length = lengths[row_of[i], g]
-        first = _num_leading_nulls(tables[row_of[i], g], length)
+        first = _num_leading_nulls(tables[row_of[i], :, g], length)
         num_slots = (length - first) * size
         sums[HELD] += length - first
         sums[UNTOUCHED] += length - min(max(-(-computed[i] // size), first), length)
         sums[COMPUTED] += min(max(computed[i] - first * size, 0), num_slots)
         sums[OUT] += min(max(min(computed[i], skipped[i, g]) - first * size, 0), num_slots)
     for i in range(len(row_of)):
-        row, end = tables[row_of[i], g], min(touched[row_of[i], g], lengths[row_of[i], g])
+        row, end = tables[row_of[i], :, g], min(touched[row_of[i], g], lengths[row_of[i], g])
         for e in range(_num_leading_nulls(row, end), end):
             if other_holders[row[e]] and not is_seen[row[e]]:
                 is_seen[row[e]] = 1
@@ -163,7 +163,7 @@ def _merge(
     """
     most_computed, least_skipped = 0, size
     for i in range(len(row_of)):
-        if e >= lengths[row_of[i], g] or tables[row_of[i], g, e] != block:
+        if e >= lengths[row_of[i], g] or tables[row_of[i], e, g] != block:
             continue
         done = min(max(computed[i] - e * size, 0), size)
         gone = min(max(skipped[i, g] - e * size, 0), size)
@@ -189,7 +189,7 @@ def _clear(
 ) -> None:
     """Set the places of all blocks that may be shared back to 0."""
     for i in range(len(row_of)):
-        row, end = tables[row_of[i], g], min(touched[row_of[i], g], lengths[row_of[i], g])
+        row, end = tables[row_of[i], :, g], min(touched[row_of[i], g], lengths[row_of[i], g])
         for e in range(_num_leading_nulls(row, end), end):
             is_seen[row[e]] = 0
 
@@ -242,7 +242,7 @@ def _add_states(
     """Add the states of a recurrent group's held blocks; return their number."""
     num_lookahead = num_reusable = num_live = 0
     for i in range(len(row_of)):
-        row, newest = tables[row_of[i], g], (computed[i] - 1) // group[BLOCK_SIZE]
+        row, newest = tables[row_of[i], :, g], (computed[i] - 1) // group[BLOCK_SIZE]
         for e in range(lengths[row_of[i], g]):
             if row[e] == 0:
                 continue
@@ -256,7 +256,7 @@ def _add_states(
             num_reusable += int(role == _REUSABLE) - int(before == _REUSABLE)
             num_live += int(role == _LIVE) - int(before == _LIVE)
     for i in range(len(row_of)):
-        row = tables[row_of[i], g]
+        row = tables[row_of[i], :, g]
         for e in range(lengths[row_of[i], g]):
             roles[row[e]] = 0
     out[LOOKAHEAD] += num_lookahead * group[CONTENT]

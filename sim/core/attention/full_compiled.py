@@ -32,7 +32,7 @@ def leading_blocks(m, group_id, request, start, end):
 
     Returns the place of the miss, or ``end``.
     """
-    index, hits, prefix_ids = m.pool.index[group_id], m.hits[group_id], m.prefix_ids
+    index, hits, prefix_ids = m.pool.index[:, group_id], m.hits[group_id], m.prefix_ids
     factor = m.groups[group_id].factor
     place = request.prefix_ids_start + (start + 1) * factor - 1
     for i in range(start, end):

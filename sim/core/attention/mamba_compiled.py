@@ -25,7 +25,7 @@ def find_longest_cache_hit(m, entry, request, max_length, alignment_tokens):
         if end:
             m.hit_first[group_id] = end - 1
             prefix_id = m.prefix_ids[place + end * group.factor]
-            m.hits[group_id, end - 1] = abs(index[group_id, prefix_id])
+            m.hits[group_id, end - 1] = abs(index[prefix_id, group_id])
     return end
 
 
@@ -34,7 +34,7 @@ def _all_have(index, members, prefix_id):
     for group_id in members:
         if group_id < 0:
             break
-        if index[group_id, prefix_id] == NULL_BLOCK:
+        if index[prefix_id, group_id] == NULL_BLOCK:
             return False
     return True
 
@@ -68,7 +68,7 @@ def _required_blocks(group, num_tokens):
 def allocate_state(m, group_id, row, num_tokens_main_model):
     """Extend the table; the running state goes to the entry of its step's end."""
     group, note = m.groups[group_id], m.tables.notes[row, group_id]
-    table, speculative = m.tables.blocks[row, group_id], group.num_speculative_blocks
+    table, speculative = m.tables.blocks[row, :, group_id], group.num_speculative_blocks
     required, before = _required_blocks(group, num_tokens_main_model), note.length
     if required <= before:
         return 0
@@ -99,7 +99,7 @@ def last_state_to_free(m, group_id, row, num_computed_tokens):
     idx = note.last_state_block_idx
     if idx < 0 or idx >= -(-num_computed_tokens // size) - 1:
         return -1
-    return -1 if m.tables.blocks[row, group_id, idx] == NULL_BLOCK else idx
+    return -1 if m.tables.blocks[row, idx, group_id] == NULL_BLOCK else idx
 
 
 # -- the quiet horizon ---------------------------------------------------------------------------

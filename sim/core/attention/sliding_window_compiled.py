@@ -43,7 +43,7 @@ def _first_miss(m, members, request, start, end):
         for group_id in members:
             if group_id < 0:
                 break
-            block_id = index[group_id, prefix_id]
+            block_id = index[prefix_id, group_id]
             if block_id == NO_BLOCK:
                 return i
             hits[group_id, i] = abs(block_id)

@@ -34,7 +34,7 @@ def arrays_of(partition, managers, pool, computed):
         np.array(
             [partition.num_blocks, partition.bytes_per_block, partition.kv_memory_bytes], np.int64
         ),
-        blocks,
+        np.ascontiguousarray(blocks.transpose(0, 2, 1)),
         lengths,
         lengths,  # every entry may be a hit
         np.array([rows[name] for name in names], np.int64),

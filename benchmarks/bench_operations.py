@@ -143,9 +143,9 @@ class Bench:
         self.rng = rng
         self.state: Pool = new_pool(self.size + 1, 1, 2 * self.size)
         self.pool: Any = held(self.state)
-        self.tables = np.zeros((rows, CHUNK), np.int32)
+        self.tables = np.zeros((rows, CHUNK), np.uint32)
         # Prompts' identities follow each other; which prompt comes next is random.
-        self.ids = np.arange(2 * self.size, dtype=np.int32).reshape(2, rows, CHUNK)
+        self.ids = np.arange(2 * self.size, dtype=np.uint32).reshape(2, rows, CHUNK)
         self.ns: dict[str, float] = {}
 
     def order(self) -> np.ndarray:
@@ -189,8 +189,8 @@ def together(num_blocks: int, rng: np.random.Generator) -> dict[str, float]:
     """Return the time per operation when all kinds of work follow each other, warm pool."""
     rows = max(2, 2 * num_blocks // (CHUNK * GROUPS))
     pool: Any = held(new_pool(num_blocks + 1, GROUPS, rows * CHUNK))
-    ids = np.arange(rows * CHUNK, dtype=np.int32).reshape(rows, CHUNK)
-    tables = np.zeros((GROUPS, CHUNK), np.int32)
+    ids = np.arange(rows * CHUNK, dtype=np.uint32).reshape(rows, CHUNK)
+    tables = np.zeros((GROUPS, CHUNK), np.uint32)
     _together(pool, tables, ids, rng.permutation(rows), GROUPS)
     begin = process_time()
     count = _together(pool, tables, ids, rng.integers(0, rows, 2 * rows), GROUPS)

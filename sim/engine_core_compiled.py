@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.admission import Admission
+from sim.core.block_pool_compiled import NO_BLOCK
 from sim.core.integrity import check_integrity
 from sim.core.integrity_compiled import is_intact
 from sim.core.kv_cache_restore import prefix_cache_stats, restore
@@ -364,4 +365,8 @@ class CompiledEngineCore:
     def cached_prefix_ids(self) -> np.ndarray:
         """Return the identities that blocks are cached under, in any group, sorted; int64."""
         pool = self._manager.pool
-        return pool.index[: pool.counters[0].num_prefix_ids].any(axis=1).nonzero()[0]
+        counters = pool.counters[0]
+        queue = slice(counters.back_head, counters.back_length)
+        free = pool.back_prefix[queue][pool.back[queue] != NO_BLOCK]
+        held = [ids[pool.index[ids].any(axis=1)] for ids in self.records.prefix_ids(self._manager)]
+        return np.unique(np.concatenate([free, *held])).astype(np.int64)

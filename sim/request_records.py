@@ -113,12 +113,12 @@ class RequestRecords:
         """
         size, end = len(m.prefix_ids), self._end_of_ids
         if 4 * self._live_ids > 3 * end:
-            longer = np.zeros(4 * (size + num_more), np.int32)
+            longer = np.zeros(4 * (size + num_more), np.uint32)
             longer[:end] = m.prefix_ids[:end]
             return m._replace(prefix_ids=longer)
         while size < 2 * (self._live_ids + num_more):
             size *= 4
-        packed, end = np.zeros(size, np.int32), 0
+        packed, end = np.zeros(size, np.uint32), 0
         for r in self.requests:
             record = m.requests[r]
             start, count = int(record.prefix_ids_start), int(record.num_prefix_ids)
@@ -217,6 +217,13 @@ class RequestRecords:
     def in_order_of_arrival(self) -> Iterator[int]:
         """Records of the requests that have not ended, in the order in which they were added."""
         return iter(list(self.requests))
+
+    def prefix_ids(self, m: Manager) -> Iterator[np.ndarray]:
+        """Yield the identities of each request that holds blocks."""
+        records = m.requests[list(self.requests)]
+        for record in records[records.row >= 0]:
+            start = int(record.prefix_ids_start)
+            yield m.prefix_ids[start : start + int(record.num_prefix_ids)]
 
     def num_known_tokens(self, m: Manager) -> int:
         """Tokens that are known of all requests together."""

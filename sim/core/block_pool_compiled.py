@@ -5,7 +5,7 @@ range of it stands where that file has a list. What differs is said where it dif
 
 Most blocks pass through a table and the queue in long ranges, and nobody asks for one of them
 alone. So a block that is held by one table has no record: what it caches follows from its place
-there, and in the queue it is written beside it (its key). Blocks are looked up where they are rare.
+there, and in the queue it is written beside it. Blocks are looked up where they are rare.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ from sim.jit import compiled
 NULL_BLOCK = 0
 NO_BLOCK = 0
 """In the index: nothing is cached under this identity. The null block never is."""
-NO_KEY = -1
-"""In the queue: the block caches nothing. Else ``key_of`` its group and identity."""
-_GROUP_SHIFT = 32
-_PREFIX_MASK = (1 << _GROUP_SHIFT) - 1
+NO_PREFIX = -1
 
 COUNTERS = np.dtype(
     [
@@ -59,10 +56,13 @@ _NUM_PREFIX_IDS = COUNTERS.names.index("num_prefix_ids")
 class Pool(NamedTuple):
     """State of the pool; shapes: B blocks, G groups, P identities.
 
+    What is an index itself has no sign, so that compiled code need not look for one.
+
     counters : COUNTERS (1,)
     other_holders : int32 (B,), holders of a block beyond the first
     position : int32 (B,), where a block was put behind in the queue the last time
-    front : int32 (B,), a stack; back, back_key : int32, int64, a list: the free queue
+    front : uint32 (B,), a stack; back : uint32, a list: the free queue
+    back_group, back_prefix : int32, uint32, under what each block of the list is cached
     index : int32 (P, G), the earliest registered block of an identity, or NO_BLOCK; negative if it
         is not the only one. What all groups say of an identity lies together: they are often asked
         one after the other
@@ -77,7 +77,8 @@ class Pool(NamedTuple):
     position: np.ndarray
     front: np.ndarray
     back: np.ndarray
-    back_key: np.ndarray
+    back_group: np.ndarray
+    back_prefix: np.ndarray
     index: np.ndarray
     later: np.ndarray
     earlier: np.ndarray
@@ -92,15 +93,14 @@ def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
     counters = np.zeros(1, COUNTERS).view(np.recarray)
     counters.num_free_blocks = counters.front_length = num_gpu_blocks - 1
     counters.watched_last = -1
-    front = np.zeros(num_gpu_blocks, np.int32)
+    front = np.zeros(num_gpu_blocks, np.uint32)
     front[: num_gpu_blocks - 1] = np.arange(num_gpu_blocks - 1, 0, -1)
     room = 2 * num_gpu_blocks + 64
     return Pool(
         counters,
         *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
         front,
-        np.zeros(room, np.int32),
-        np.zeros(room, np.int64),
+        *(np.zeros(room, dtype) for dtype in (np.uint32, np.int32, np.uint32)),
         np.zeros((num_prefix_ids, num_groups), np.int32),
         *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
         np.zeros(num_prefix_ids, np.uint8),
@@ -159,25 +159,6 @@ def unwatch(pool):
     counters.watched_last = -1
 
 
-# -- keys --------------------------------------------------------------------------------------
-@compiled
-def key_of(group_id, prefix_id):
-    """Return what says that a block is cached in a group under an identity."""
-    return (np.int64(group_id) << _GROUP_SHIFT) | np.int64(prefix_id)
-
-
-@compiled
-def group_of(key):
-    """Return the group of a key."""
-    return key >> _GROUP_SHIFT
-
-
-@compiled
-def prefix_of(key):
-    """Return the identity of a key."""
-    return key & _PREFIX_MASK
-
-
 # -- taking and giving back --------------------------------------------------------------------
 @compiled
 def get_new_blocks(pool, n, group_id, table, start):
@@ -198,36 +179,32 @@ def _take_of_one_group(pool, table, place, end):
     Returns the place in the table behind them, at most ``end``.
     """
     counters, is_watched = pool.counters[0], pool.is_watched
-    back, keys = pool.back, pool.back_key
     first, last = counters.watched_first, counters.watched_last
-    source = take_from_behind(pool)
-    if keys[source] < 0:
-        table[place] = back[source]
-        counters.back_head = source + 1
-        return place + 1
-    group_id, begin = group_of(keys[source]), place
-    index = pool.index[:, group_id]
-    while place < end:
-        key, block_id = keys[source], back[source]
+    source, count, wanted = take_from_behind(pool), 0, end - place
+    # Loops over slices from 0 on: Numba need not ask whether an index is negative.
+    back, groups, prefixes = pool.back[source:], pool.back_group[source:], pool.back_prefix[source:]
+    group_id, taken = groups[0], table[place:end]
+    index, i = pool.index[:, group_id], 0
+    while count < wanted:
+        block_id, prefix_id = back[i], prefixes[i]
         if block_id == NO_BLOCK:
-            source += 1
+            i += 1
             continue
-        if group_of(key) != group_id:
+        if groups[i] != group_id:
             break
-        source += 1
-        prefix_id = prefix_of(key)
-        table[place] = block_id
-        place += 1
+        i += 1
+        taken[count] = block_id
+        count += 1
         if index[prefix_id] == block_id:
             index[prefix_id] = NO_BLOCK
         else:
             _drop_duplicate(pool, index, block_id, prefix_id)
         if first <= prefix_id <= last and is_watched[prefix_id]:
             counters.watch_is_stale = 1
-    counters.back_head = source
-    pool.cached_free_by_group[group_id] -= place - begin
-    counters.num_evicted += place - begin
-    return place
+    counters.back_head = source + i
+    pool.cached_free_by_group[group_id] -= count
+    counters.num_evicted += count
+    return place + count
 
 
 @compiled
@@ -271,24 +248,24 @@ def free_cached_blocks(pool, table, start, end, group_id, prefix_ids, place, fac
     Block i is cached under ``prefix_ids[place + (i - start) * factor]``. Those without holders
     enter the queue at the back. No entry is null.
     """
-    other_holders, position = pool.other_holders, pool.position
-    back, back_key, base = pool.back, pool.back_key, key_of(group_id, 0)
-    first = behind = room_behind(pool, end - start)
-    place += (end - 1 - start) * factor
-    for i in range(end - 1, start - 1, -1):
-        block_id = table[i]
+    other_holders, position, count = pool.other_holders, pool.position, 0
+    first, n = room_behind(pool, end - start), end - start
+    back, groups, prefixes = pool.back[first:], pool.back_group[first:], pool.back_prefix[first:]
+    blocks, names = table[start:end], prefix_ids[place : place + n * factor : factor]
+    for i in range(n):
+        block_id = blocks[n - 1 - i]
         if other_holders[block_id]:
             other_holders[block_id] -= 1
         else:
-            back[behind] = block_id
-            back_key[behind] = base + prefix_ids[place]
-            position[block_id] = behind
-            behind += 1
-        place -= factor
-    appended_to(pool, behind)
-    pool.held_by_group[group_id] -= behind - first
-    pool.cached_free_by_group[group_id] += behind - first
-    pool.counters[0].num_freed += end - start
+            back[count] = block_id
+            groups[count] = group_id
+            prefixes[count] = names[n - 1 - i]
+            position[block_id] = first + count
+            count += 1
+    appended_to(pool, first + count)
+    pool.held_by_group[group_id] -= count
+    pool.cached_free_by_group[group_id] += count
+    pool.counters[0].num_freed += n
 
 
 @compiled
@@ -313,13 +290,12 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
 
     Block i is cached under ``prefix_ids[place + (i - start) * factor]``.
     """
-    is_watched, counters = pool.is_watched, pool.counters[0]
+    is_watched, counters, n = pool.is_watched, pool.counters[0], end - start
     first, last = counters.watched_first, counters.watched_last
     index, num_nulls = pool.index[:, group_id], 0
-    for i in range(start, end):
-        block_id = table[i]
-        prefix_id = prefix_ids[place]
-        place += factor
+    blocks, names = table[start:end], prefix_ids[place : place + n * factor : factor]
+    for i in range(n):
+        block_id, prefix_id = blocks[i], names[i]
         if block_id == NULL_BLOCK:
             num_nulls += 1
             continue
@@ -329,7 +305,7 @@ def register_range(pool, group_id, table, start, end, prefix_ids, place, factor)
             _add_duplicate(pool, index, block_id, prefix_id)
         if first <= prefix_id <= last and is_watched[prefix_id]:
             counters.watch_is_stale = 1
-    counters.num_registered += end - start - num_nulls
+    counters.num_registered += n - num_nulls
 
 
 @compiled

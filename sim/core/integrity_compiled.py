@@ -9,25 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.block_pool_compiled import NO_BLOCK, NULL_BLOCK, group_of, key_of
-from sim.core.single_type_kv_cache_manager_compiled import key_at
+from sim.core.block_pool_compiled import NO_BLOCK, NO_PREFIX, NULL_BLOCK
+from sim.core.single_type_kv_cache_manager_compiled import prefix_at
 from sim.jit import compiled
 from sim.references import held
 
-_UNSEEN = -2
-_OTHERWISE = -3  # two places say two things of a block
+_OTHERWISE = -2  # two places say two things of a block
 
 
 class Blocks(NamedTuple):
     """What there is to know of each block, counted; shape (B,).
 
     holders : int32, tables that name it; is_free : uint8, whether the queue does
-    key : int64, what it caches by the place where it is; group : int32, of its table or its key
+    prefix_id : int64, under what it is cached by the place where it is; group : int32, likewise
     """
 
     holders: np.ndarray
     is_free: np.ndarray
-    key: np.ndarray
+    prefix_id: np.ndarray
     group: np.ndarray
 
 
@@ -41,7 +40,7 @@ def counted(state, running, num_blocks):
     blocks = Blocks(
         np.zeros(num_blocks, np.int32),
         np.zeros(num_blocks, np.uint8),
-        np.full(num_blocks, _UNSEEN),
+        np.full(num_blocks, NO_PREFIX),
         np.full(num_blocks, -1, np.int32),
     )
     records = np.array(running, np.int32)
@@ -73,26 +72,24 @@ def _count_queue(pool, blocks):
     """Whether the queue names as many distinct blocks as it says; marks them."""
     counters, count = pool.counters[0], 0
     for place in range(counters.front_length):
-        count += _mark(blocks, pool.front[place], _UNSEEN)
+        count += _mark(blocks, pool.front[place], NO_PREFIX, -1)
     for place in range(counters.back_head, counters.back_length):
         block_id = pool.back[place]
         if block_id == NO_BLOCK:
             continue
         if pool.position[block_id] != place:
             return False
-        count += _mark(blocks, block_id, pool.back_key[place])
+        count += _mark(blocks, block_id, pool.back_prefix[place], pool.back_group[place])
     return count == counters.num_free_blocks
 
 
 @compiled
-def _mark(blocks, block_id, key):
+def _mark(blocks, block_id, prefix_id, group_id):
     """Mark a free block; 1, or a number that spoils the sum if it is none or marked already."""
     if not 0 < block_id < len(blocks.is_free) or blocks.is_free[block_id]:
         return -len(blocks.is_free)
     blocks.is_free[block_id] = 1
-    blocks.key[block_id] = key
-    if key >= 0:
-        blocks.group[block_id] = group_of(key)
+    blocks.prefix_id[block_id], blocks.group[block_id] = prefix_id, group_id
     return 1
 
 
@@ -122,11 +119,11 @@ def _count_table(m, group_id, request, blocks):
             continue
         if place < note.num_nulls or not 0 < block_id < len(blocks.holders):
             return False
-        key = key_at(m, group_id, request, place)
+        prefix_id = prefix_at(m, group_id, request, place)
         if blocks.holders[block_id] == 0 and not blocks.is_free[block_id]:
-            blocks.group[block_id], blocks.key[block_id] = group_id, key
-        elif blocks.group[block_id] != group_id or blocks.key[block_id] != key:
-            blocks.key[block_id] = _OTHERWISE
+            blocks.group[block_id], blocks.prefix_id[block_id] = group_id, prefix_id
+        elif blocks.group[block_id] != group_id or blocks.prefix_id[block_id] != prefix_id:
+            blocks.prefix_id[block_id] = _OTHERWISE
         blocks.holders[block_id] += 1
     return True
 
@@ -135,18 +132,15 @@ def _count_table(m, group_id, request, blocks):
 def _has_good_blocks(pool, blocks, counts):
     """Whether each block has its holders, or is free; counts held, cached and cached free ones."""
     for block_id in range(1, len(blocks.holders)):
-        holders, key, group_id = (
-            blocks.holders[block_id],
-            blocks.key[block_id],
-            blocks.group[block_id],
-        )
-        if (holders == 0) != (blocks.is_free[block_id] == 1) or key == _OTHERWISE:
+        holders, group_id = blocks.holders[block_id], blocks.group[block_id]
+        prefix_id = blocks.prefix_id[block_id]
+        if (holders == 0) != (blocks.is_free[block_id] == 1) or prefix_id == _OTHERWISE:
             return False
         if pool.other_holders[block_id] != max(holders - 1, 0):
             return False
         if holders > 0:
             counts[0, group_id] += 1
-        if key >= 0:
+        if prefix_id >= 0:
             counts[1, group_id] += 1
             counts[2, group_id] += holders == 0
     for group_id in range(len(pool.held_by_group)):
@@ -176,9 +170,9 @@ def _has_good_index(pool, blocks, counts):
 @compiled
 def _says(blocks, block_id, group_id, prefix_id):
     """1 if a block is cached under an identity, else a number that spoils the sum."""
-    if blocks.key[block_id] == key_of(group_id, prefix_id):
+    if blocks.prefix_id[block_id] == prefix_id and blocks.group[block_id] == group_id:
         return 1
-    return -len(blocks.key)
+    return -len(blocks.group)
 
 
 @compiled
@@ -187,8 +181,8 @@ def _ring_length(pool, blocks, first, group_id, prefix_id):
     block_id, length = first, 0
     while True:
         length += _says(blocks, block_id, group_id, prefix_id)
-        if pool.earlier[pool.later[block_id]] != block_id or not 0 <= length < len(blocks.key):
-            return -len(blocks.key)
+        if pool.earlier[pool.later[block_id]] != block_id or not 0 <= length < len(blocks.group):
+            return -len(blocks.group)
         block_id = pool.later[block_id]
         if block_id == first:
-            return length if length > 1 else -len(blocks.key)
+            return length if length > 1 else -len(blocks.group)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sim.core.block_pool import NO_PREFIX, BlockPool
-from sim.core.block_pool_compiled import NO_BLOCK, Pool, prefix_of
+from sim.core.block_pool import BlockPool
+from sim.core.block_pool_compiled import NO_BLOCK, Pool
 from sim.core.eviction import FreeKVCacheBlockQueue
 from sim.core.integrity_compiled import counted
 from sim.core.kv_cache_manager import KVCacheManager
@@ -39,7 +39,7 @@ def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> No
     counters, columns = state.pool.counters[0], state.pool
     blocks, _ = counted(state, list(records), pool.num_gpu_blocks)
     pool.ref_cnt = [pool.ref_cnt[0], *blocks.holders[1:].tolist()]
-    pool.prefix_id = [prefix_of(key) if key >= 0 else NO_PREFIX for key in blocks.key.tolist()]
+    pool.prefix_id = blocks.prefix_id.tolist()
     pool.group_id = blocks.group.tolist()
     pool.held_by_group = columns.held_by_group.tolist()
     pool.cached_free_by_group = columns.cached_free_by_group.tolist()

@@ -136,7 +136,7 @@ LOOKUP = np.dtype(
 class Tables(NamedTuple):
     """Block tables; shapes: R rows, G groups, L entries.
 
-    blocks : int32 (R, L, G): what all groups do to a request is done in one place
+    blocks : uint32 (R, L, G): what all groups do to a request is done in one place
     notes : TABLE (R, G); free_rows : int32 (R,), a stack
     """
 
@@ -151,8 +151,8 @@ class Manager(NamedTuple):
     members : int32 (E, G), the groups of each entry, -1 behind the last
     made_at : int32 (G, P), the step in which a recurrent group registered an identity last; (G, 0)
         without such groups
-    hits : int32 (G, L), the rows of the last lookup: from hit_first[g] to num_hits[g] blocks, nulls
-        before
+    hits : uint32 (G, L), the rows of the last lookup: from hit_first[g] to num_hits[g] blocks,
+        nulls before
     """
 
     config: np.ndarray
@@ -193,9 +193,9 @@ def new_manager(
         new_pool(manager.block_pool.num_gpu_blocks, num_groups, num_prefix_ids),
         _tables(0, num_groups, num_entries),
         np.zeros(num_requests, REQUEST).view(np.recarray),
-        np.zeros(num_prefix_ids, np.int32),
+        np.zeros(num_prefix_ids, np.uint32),
         np.zeros((num_groups, num_prefix_ids if has_states else 0), np.int32),
-        np.zeros((num_groups, num_entries), np.int32),
+        np.zeros((num_groups, num_entries), np.uint32),
         np.zeros(num_groups, np.int64),
         np.zeros(num_groups, np.int64),
         lookup,
@@ -272,7 +272,7 @@ def _members(coordinator: Any) -> np.ndarray:
 def _tables(num_rows: int, num_groups: int, num_entries: int) -> Tables:
     notes = np.zeros((num_rows, num_groups), TABLE).view(np.recarray)
     notes.num_cached_block = notes.last_state_block_idx = -1
-    blocks = np.zeros((num_rows, num_entries, num_groups), np.int32)
+    blocks = np.zeros((num_rows, num_entries, num_groups), np.uint32)
     return Tables(blocks, notes, np.zeros(num_rows, np.int32))
 
 
@@ -301,10 +301,10 @@ def with_entries(state: Manager, num_entries: int) -> Manager:
     if num_entries <= before:
         return state
     num_entries = max(num_entries, 2 * before)
-    blocks = np.zeros((num_rows, num_entries, num_groups), np.int32)
+    blocks = np.zeros((num_rows, num_entries, num_groups), np.uint32)
     used = np.setdiff1d(np.arange(num_rows), old.free_rows[: int(state.lookup[0].num_free_rows)])
     blocks[used, :before] = old.blocks[used]
-    hits = np.zeros((num_groups, num_entries), np.int32)
+    hits = np.zeros((num_groups, num_entries), np.uint32)
     hits[:, :before] = state.hits
     return state._replace(tables=old._replace(blocks=blocks), hits=hits)
 

@@ -6,6 +6,8 @@ a request's tables. Recurrent groups differ in most of it: ``attention/mamba_com
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.core.attention.mamba_compiled import (
     allocate_state,
     is_made_in_this_step,
@@ -15,14 +17,12 @@ from sim.core.attention.mamba_compiled import (
     quiet_until_of_states,
 )
 from sim.core.block_pool_compiled import (
-    NO_KEY,
+    NO_PREFIX,
     NULL_BLOCK,
     free_cached_blocks,
     free_empty_blocks,
     get_new_blocks,
     is_free,
-    key_of,
-    prefix_of,
     register_range,
     touch,
 )
@@ -167,22 +167,22 @@ def cache_blocks(m, group_id, row, request, num_tokens):
 def _note_states(m, group_id, request, start, end):
     """Note which states this step makes: those of a range that were registered just now."""
     for i in range(start, end):
-        key = key_at(m, group_id, request, i)
-        if key != NO_KEY:
-            m.made_at[group_id, prefix_of(key)] = m.lookup[0].step
+        prefix_id = prefix_at(m, group_id, request, i)
+        if prefix_id != NO_PREFIX:
+            m.made_at[group_id, prefix_id] = m.lookup[0].step
 
 
 @compiled
-def key_at(m, group_id, request, i):
-    """Return what entry i of a table caches, if anything: what was hit or registered."""
+def prefix_at(m, group_id, request, i):
+    """Return under what entry i of a table is cached, if it is: what was hit or registered."""
     group, note = m.groups[group_id], m.tables.notes[request.row, group_id]
     if i >= note.num_cached_block or m.tables.blocks[request.row, i, group_id] == NULL_BLOCK:
-        return NO_KEY
+        return NO_PREFIX
     if i >= note.num_touched and not group.keeps_all:
         edge = _replay_edge(m.config[0], group, request.num_prompt_tokens)
         if not _is_reachable(group, i, edge):
-            return NO_KEY
-    return key_of(group_id, m.prefix_ids[request.prefix_ids_start + (i + 1) * group.factor - 1])
+            return NO_PREFIX
+    return np.int64(m.prefix_ids[request.prefix_ids_start + (i + 1) * group.factor - 1])
 
 
 @compiled
@@ -261,11 +261,11 @@ def _give_back_one_by_one(m, group_id, request, start, end):
     table, factor = m.tables.blocks[request.row, :, group_id], m.groups[group_id].factor
     first = request.prefix_ids_start - 1
     for i in range(end - 1, start - 1, -1):
-        if key_at(m, group_id, request, i) != NO_KEY:
+        if prefix_at(m, group_id, request, i) != NO_PREFIX:
             place = first + (i + 1) * factor
             free_cached_blocks(m.pool, table, i, i + 1, group_id, m.prefix_ids, place, 1)
     for i in range(start, end):
-        if key_at(m, group_id, request, i) == NO_KEY:
+        if prefix_at(m, group_id, request, i) == NO_PREFIX:
             free_empty_blocks(m.pool, table, i, i + 1, group_id)
 
 

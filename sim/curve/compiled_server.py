@@ -89,7 +89,7 @@ class CompiledServer:
         )
         manager = with_entries(self._manager, num_entries)
         manager = with_identities(manager, int(requests.prefix_ids.max(initial=-1)) + 1)
-        self._manager = manager._replace(prefix_ids=requests.prefix_ids.astype(np.int32))
+        self._manager = manager._replace(prefix_ids=requests.prefix_ids.astype(np.uint32))
 
     def _refused(self, requests: Requests) -> np.ndarray:
         """Ask the admission gate about every request; one without length is refused as well."""

@@ -1,7 +1,7 @@
 """The compiled half of ``lru``: the same stack before the same list, as arrays.
 
-In the list each block has its key beside it (``block_pool_compiled``). A block that was pulled out
-leaves a tombstone.
+In the list each block has beside it what it caches (``block_pool_compiled``). A block that was
+pulled out leaves a tombstone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def prepend(pool, block_id):
 def room_behind(pool, n):
     """Return the place behind all others, with room for ``n`` blocks.
 
-    The caller writes blocks from there, with their keys, and each one's ``position``. The list is
+    The caller writes blocks from there, what they cache, and each one's ``position``. The list is
     moved to the beginning of its array long before that is full: a short way round stays in the
     processor's cache. What is moved is a quarter of what was appended since, or less.
     """
@@ -82,13 +82,13 @@ def appended_to(pool, place):
 @compiled
 def _compact(pool):
     """Move what is left to the beginning; at most half of the array is in use then."""
-    counters, back, back_key, position = pool.counters[0], pool.back, pool.back_key, pool.position
-    length = 0
+    counters, back, position, length = pool.counters[0], pool.back, pool.position, 0
     for place in range(counters.back_head, counters.back_length):
         block_id = back[place]
         if block_id != _TOMBSTONE:
             back[length] = block_id
-            back_key[length] = back_key[place]
+            pool.back_group[length] = pool.back_group[place]
+            pool.back_prefix[length] = pool.back_prefix[place]
             position[block_id] = length
             length += 1
     counters.back_head = 0

@@ -42,6 +42,8 @@ MODELLED = {
     "kvsim compiled": "The same, compiled.",
     "dynamo mocker": "Scheduler, arrivals, step times (a polynomial) and one chain of 16,384 "
     "blocks of 64 tokens; no window, no recurrent state, no groups with prefix caching.",
+    "dynamo mocker, 16": "The same with blocks of 16 tokens, as all other sides have: 65,536 of "
+    "them, the same tokens.",
     "kvcache-simulator": "Hits of one chain of the trace's 512-token blocks under LRU, one "
     "request after the other; no outputs, no scheduler, no time.",
 }
@@ -80,7 +82,10 @@ def sides(options: argparse.Namespace, trace: Path) -> Iterator[Side]:
         compiled += ("--requests", str(options.requests))
     yield Side("kvsim compiled", own, compiled, whole, models)
     dynamo = (str(HERE / "scale/dynamo_run.py"), str(trace), *repeats, *scale)
-    yield Side("dynamo mocker", options.dynamo_python, dynamo, (("", "cpu_s"),), (ANY,))
+    parts = (("", "cpu_s"), (" (replay)", "inside_s"))
+    yield Side("dynamo mocker", options.dynamo_python, dynamo, parts, (ANY,))
+    small = (*dynamo, "--engine", '{{"block_size": 16, "num_gpu_blocks": 65536}}')
+    yield Side("dynamo mocker, 16", options.dynamo_python, small, parts, (ANY,))
     kvcache = (str(HERE / "scale/kvcache_run.py"), str(trace), *repeats)
     yield Side("kvcache-simulator", options.kvcache_python, kvcache, (("", "cpu_s"),), (ANY,))
 

@@ -21,7 +21,11 @@ STYLES = {
     "kvsim compiled": ("kvsim, compiled", "D", "#2166ac"),
     "kvsim compiled (core)": ("kvsim, compiled, core alone", "d", "#053061"),
 }
-LINES = {"dynamo mocker": ("--", "#4d4d4d"), "kvcache-simulator": (":", "#4d4d4d")}
+LINES = {
+    "dynamo mocker": ("--", "#4d4d4d"),
+    "dynamo mocker, 16": ("-.", "#4d4d4d"),
+    "kvcache-simulator": (":", "#4d4d4d"),
+}
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:

@@ -352,7 +352,7 @@ class CompiledEngineCore:
         """Raise InvariantError if the state is broken; the restored manager finds the words."""
         running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
         pool = self._manager.pool
-        if is_intact(self._manager, running, len(pool.position), len(pool.held_by_group)):
+        if is_intact(self._manager, running, len(pool.blocks), len(pool.held_by_group)):
             return
         check_integrity(self.manager)
         raise InvariantError("the compiled state is broken where the Python one would not be")
@@ -363,10 +363,10 @@ class CompiledEngineCore:
         return prefix_cache_stats(self._manager)
 
     def cached_prefix_ids(self) -> np.ndarray:
-        """Return the identities that blocks are cached under, in any group, sorted; int64."""
+        """Return the identities that blocks are cached under, in any group and order; int64."""
         pool = self._manager.pool
         counters = pool.counters[0]
         queue = slice(counters.back_head, counters.back_length)
         free = pool.back_prefix[queue][pool.back[queue] != NO_BLOCK]
         held = [ids[pool.index[ids].any(axis=1)] for ids in self.records.prefix_ids(self._manager)]
-        return np.unique(np.concatenate([free, *held])).astype(np.int64)
+        return np.concatenate([free, *held]).astype(np.int64)

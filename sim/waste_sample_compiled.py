@@ -62,7 +62,7 @@ def _sample(e, group_bytes, scalars, scratch, sums, out):
         row_of,
         computed,
         skipped,
-        m.pool.other_holders,
+        m.pool.blocks.other_holders,
         m.pool.cached_free_by_group,
         m.pool.counters[0].num_free_blocks,
         scratch,

@@ -30,6 +30,15 @@ NO_BLOCK = 0
 """In the index: nothing is cached under this identity. The null block never is."""
 NO_PREFIX = -1
 
+BLOCK = np.dtype(
+    [
+        ("other_holders", "i4"),  # holders beyond the first
+        ("position", "i4"),  # where it was put in the list of the free queue the last time
+    ],
+    align=True,
+)
+"""What is kept of one block."""
+
 COUNTERS = np.dtype(
     [
         ("num_free_blocks", "i8"),
@@ -59,8 +68,7 @@ class Pool(NamedTuple):
     What is an index itself has no sign, so that compiled code need not look for one.
 
     counters : COUNTERS (1,)
-    other_holders : int32 (B,), holders of a block beyond the first
-    position : int32 (B,), where a block was put behind in the queue the last time
+    blocks : BLOCK (B,)
     front : uint32 (B,), a stack; back : uint32, a list: the free queue
     back_group, back_prefix : int32, uint32, under what each block of the list is cached
     index : int32 (P, G), the earliest registered block of an identity, or NO_BLOCK; negative if it
@@ -73,8 +81,7 @@ class Pool(NamedTuple):
     """
 
     counters: np.ndarray
-    other_holders: np.ndarray
-    position: np.ndarray
+    blocks: np.ndarray
     front: np.ndarray
     back: np.ndarray
     back_group: np.ndarray
@@ -98,7 +105,7 @@ def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
     room = 2 * num_gpu_blocks + 64
     return Pool(
         counters,
-        *(np.zeros(num_gpu_blocks, np.int32) for _ in range(2)),
+        np.zeros(num_gpu_blocks, BLOCK).view(np.recarray),
         front,
         *(np.zeros(room, dtype) for dtype in (np.uint32, np.int32, np.uint32)),
         np.zeros((num_prefix_ids, num_groups), np.int32),
@@ -235,7 +242,7 @@ def touch(pool, table, start, end, group_id):
             remove(pool, block_id)
             num_pulled += 1
         else:
-            pool.other_holders[block_id] += 1
+            pool.blocks[block_id].other_holders += 1
     pool.cached_free_by_group[group_id] -= num_pulled
     pool.held_by_group[group_id] += num_pulled
     pool.counters[0].num_touched += end - start
@@ -248,19 +255,20 @@ def free_cached_blocks(pool, table, start, end, group_id, prefix_ids, place, fac
     Block i is cached under ``prefix_ids[place + (i - start) * factor]``. Those without holders
     enter the queue at the back. No entry is null.
     """
-    other_holders, position, count = pool.other_holders, pool.position, 0
+    records, count = pool.blocks, 0
     first, n = room_behind(pool, end - start), end - start
     back, groups, prefixes = pool.back[first:], pool.back_group[first:], pool.back_prefix[first:]
     blocks, names = table[start:end], prefix_ids[place : place + n * factor : factor]
     for i in range(n):
         block_id = blocks[n - 1 - i]
-        if other_holders[block_id]:
-            other_holders[block_id] -= 1
+        record = records[block_id]
+        if record.other_holders:
+            record.other_holders -= 1
         else:
             back[count] = block_id
             groups[count] = group_id
             prefixes[count] = names[n - 1 - i]
-            position[block_id] = first + count
+            record.position = first + count
             count += 1
     appended_to(pool, first + count)
     pool.held_by_group[group_id] -= count

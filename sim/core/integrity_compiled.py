@@ -77,7 +77,7 @@ def _count_queue(pool, blocks):
         block_id = pool.back[place]
         if block_id == NO_BLOCK:
             continue
-        if pool.position[block_id] != place:
+        if pool.blocks[block_id].position != place:
             return False
         count += _mark(blocks, block_id, pool.back_prefix[place], pool.back_group[place])
     return count == counters.num_free_blocks
@@ -136,7 +136,7 @@ def _has_good_blocks(pool, blocks, counts):
         prefix_id = blocks.prefix_id[block_id]
         if (holders == 0) != (blocks.is_free[block_id] == 1) or prefix_id == _OTHERWISE:
             return False
-        if pool.other_holders[block_id] != max(holders - 1, 0):
+        if pool.blocks[block_id].other_holders != max(holders - 1, 0):
             return False
         if holders > 0:
             counts[0, group_id] += 1
@@ -148,7 +148,7 @@ def _has_good_blocks(pool, blocks, counts):
             return False
         if counts[2, group_id] != pool.cached_free_by_group[group_id]:
             return False
-    return pool.other_holders[NULL_BLOCK] == 0
+    return pool.blocks[NULL_BLOCK].other_holders == 0
 
 
 @compiled

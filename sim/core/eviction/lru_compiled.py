@@ -36,14 +36,14 @@ def take_from_behind(pool):
 @compiled
 def is_behind(pool, block_id):
     """Whether a block is in the list."""
-    place, counters = pool.position[block_id], pool.counters[0]
+    place, counters = pool.blocks[block_id].position, pool.counters[0]
     return counters.back_head <= place < counters.back_length and pool.back[place] == block_id
 
 
 @compiled
 def remove(pool, block_id):
     """Pull a block out of the list, wherever it stands."""
-    pool.back[pool.position[block_id]] = _TOMBSTONE
+    pool.back[pool.blocks[block_id].position] = _TOMBSTONE
     pool.counters[0].num_free_blocks -= 1
 
 
@@ -82,14 +82,14 @@ def appended_to(pool, place):
 @compiled
 def _compact(pool):
     """Move what is left to the beginning; at most half of the array is in use then."""
-    counters, back, position, length = pool.counters[0], pool.back, pool.position, 0
+    counters, back, length = pool.counters[0], pool.back, 0
     for place in range(counters.back_head, counters.back_length):
         block_id = back[place]
         if block_id != _TOMBSTONE:
             back[length] = block_id
             pool.back_group[length] = pool.back_group[place]
             pool.back_prefix[length] = pool.back_prefix[place]
-            position[block_id] = length
+            pool.blocks[block_id].position = length
             length += 1
     counters.back_head = 0
     counters.back_length = length

@@ -15,8 +15,9 @@ STAGES = [
     # name, budget in seconds, command
     ("test", 180, ["make", "test"]),
     ("wheel", 120, [sys.executable, ".ci/wheel.py"]),
-    ("verify", 600, [sys.executable, ".ci/verify.py", "--seconds", "300", "--seed-from-tree"]),
-    ("slow", 500, ["make", "slow"]),
+    ("compiled", 320, ["make", "compiled"]),
+    ("verify", 480, [sys.executable, ".ci/verify.py", "--seconds", "300", "--seed-from-tree"]),
+    ("slow", 380, ["make", "slow"]),
 ]
 
 

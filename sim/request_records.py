@@ -52,6 +52,13 @@ def _filled(request: Request, values: tuple[int, ...]) -> Request:
     return request
 
 
+def _is_at_eos(request: Request) -> bool:
+    """Whether a request ended by itself; its record says only that it has its last token."""
+    if request.stop_after is None or request.status is not RequestStatus.FINISHED_LENGTH_CAPPED:
+        return False
+    return request.num_output_tokens >= request.stop_after
+
+
 class RequestRecords:
     """Gives requests their records and their ranges of identities, and takes them back.
 
@@ -205,6 +212,8 @@ class RequestRecords:
         records = m.requests.view(np.ndarray)[ended].tolist()
         for r, values in zip(ended.tolist(), records, strict=True):
             request = _filled(self.requests.pop(r), values)
+            if _is_at_eos(request):
+                request.status = RequestStatus.FINISHED_STOPPED
             del self._records[request.request_id]
             self._live_ids -= values[_NUM_PREFIX_IDS]
             self._free.append(r)

@@ -10,9 +10,7 @@ from sim.scheduler.request_queue_compiled import remove_request
 from sim.scheduler.scheduler_state_compiled import CHUNK
 
 RUNNING, PREEMPTED = int(RequestStatus.RUNNING), int(RequestStatus.PREEMPTED)
-FINISHED_STOPPED, FINISHED_LENGTH_CAPPED = map(
-    int, (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
-)
+FINISHED_LENGTH_CAPPED = int(RequestStatus.FINISHED_LENGTH_CAPPED)
 
 
 @compiled

@@ -15,7 +15,6 @@ from sim.cluster.router import Arrival, IndexSettings
 from sim.cluster.routers import ROUTERS
 from sim.cluster.simulation import simulate_cluster
 from sim.errors import ConfigError
-from sim.jit import is_available
 from sim.metrics.request import span_s
 from sim.request import RequestSpec, Span
 from sim.simulation import simulate
@@ -231,7 +230,7 @@ def test_an_answer_that_is_no_replica_is_an_error():
 OPEN = {"name": "shared_prefix", "params": {"num_requests": 60, "arrival": {"rate_per_s": 9.0}}}
 
 
-@pytest.mark.skipif(not is_available(), reason="Numba is not installed or switched off")
+@pytest.mark.compiled
 @pytest.mark.parametrize("workload", [OPEN, CLOSED, TURNS], ids=["open", "closed", "turns"])
 @pytest.mark.parametrize("base", [LLAMA, GEMMA], ids=lambda b: b["model"])
 def test_compiled_replicas_do_what_python_ones_do(workload, base):
@@ -249,7 +248,7 @@ def test_compiled_replicas_do_what_python_ones_do(workload, base):
         assert alone.summary() == other.summary()
 
 
-@pytest.mark.skipif(not is_available(), reason="Numba is not installed or switched off")
+@pytest.mark.compiled
 def test_nobody_waits_for_the_steps_of_other_replicas_in_an_open_loop():
     scenario = cluster(3, "least_loaded", workload=OPEN, engine={"core": "compiled"})
     run = started(scenario)

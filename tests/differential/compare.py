@@ -21,11 +21,13 @@ class Difference(Exception):
     what: str
     ours: Any
     theirs: Any
+    sides: tuple[str, str] = ("ours", "theirs")
 
     def __str__(self) -> str:
+        mine, other = (f"{side + ':':8}" for side in self.sides)
         return (
             f"call {self.call}: {self.asked}\n  {self.what} differs\n"
-            f"  ours:   {self.ours}\n  theirs: {self.theirs}"
+            f"  {mine}{self.ours}\n  {other}{self.theirs}"
         )
 
 
@@ -42,7 +44,13 @@ def compare(world: World) -> list[Record]:
     return records
 
 
-def check(number: int, mine: Record | None, other: Record | None) -> None:
+def check(
+    number: int,
+    mine: Record | None,
+    other: Record | None,
+    names: tuple[str, ...] = SCHEDULER_SNAPSHOT,
+) -> None:
+    """Raise the Difference between two records, if there is one; names : of what is seen."""
     if mine is None or other is None:
         raise Difference(number, (mine or other).asked, "the end of the world", mine, other)
     if mine == other or (is_error(mine) and is_error(other) and is_foreseen(other)):
@@ -51,7 +59,7 @@ def check(number: int, mine: Record | None, other: Record | None) -> None:
         raise Difference(number, other.asked, "what is asked", mine.asked, other.asked)
     if mine.answer != other.answer:
         raise Difference(number, other.asked, "the answer", mine.answer, other.answer)
-    for name, a, b in zip(SCHEDULER_SNAPSHOT, mine.seen, other.seen, strict=False):
+    for name, a, b in zip(names, mine.seen, other.seen, strict=False):
         if a != b:
             raise Difference(number, other.asked, name, a, b)
 

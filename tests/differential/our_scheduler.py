@@ -48,6 +48,9 @@ class OurScheduler(SchedulerSide):
 
     # -- requests --------------------------------------------------------------------------
     def add(self, number: int) -> None:
+        self.scheduler.add_request(self.make_request(number))
+
+    def make_request(self, number: int) -> Request:
         told = self.world.requests[number]
         request = self.ours.request(number)
         request.arrival_ns = told.get("arrival", number)
@@ -56,7 +59,7 @@ class OurScheduler(SchedulerSide):
         request.lora_name = told.get("lora")
         if told.get("grammar"):
             request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        self.scheduler.add_request(request)
+        return request
 
     def grammar_ready(self, request_id: str) -> None:
         self.scheduler.unblock(request_id)

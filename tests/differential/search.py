@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.differential.closer import look_closer, look_for_q7
 from tests.differential.compare import Difference, compare
 from tests.differential.coverage import count
 from tests.differential.draw import SeedDraw
+from tests.differential.manager_play import Record
 from tests.differential.random_worlds import LEVELS
 from tests.differential.shrink import shrink
 from tests.differential.theirs import load
@@ -22,6 +23,7 @@ from tests.differential.world import World
 CLOSER_EVERY = 30
 MAX_FAILURES = 5
 SHRINK_S = 60.0
+Compare = Callable[[World], list[Record]]
 
 
 @dataclass
@@ -105,9 +107,11 @@ def play_one(level: str, seed: int, tally: Tally, closer: bool) -> None:
     count(world, records, tally.features)
 
 
-def failure_of(level: str, seed: int, world: World, error: Exception) -> Failure:
+def failure_of(
+    level: str, seed: int, world: World, error: Exception, compare: Compare = compare
+) -> Failure:
     told = str(error) if isinstance(error, Difference) else traceback.format_exc(limit=-8)
-    smaller = shrink(world, Fails(type(error), time.monotonic() + SHRINK_S))
+    smaller = shrink(world, Fails(type(error), time.monotonic() + SHRINK_S, compare))
     try:
         compare(smaller)
     except Exception as again:
@@ -118,8 +122,8 @@ def failure_of(level: str, seed: int, world: World, error: Exception) -> Failure
 class Fails:
     """Tells whether a world fails in the same way; remembers, and gives up after a while."""
 
-    def __init__(self, kind: type[Exception], end: float):
-        self.kind, self.end = kind, end
+    def __init__(self, kind: type[Exception], end: float, compare: Compare = compare):
+        self.kind, self.end, self.compare = kind, end, compare
         self.known: dict[str, bool] = {}
 
     def __call__(self, world: World) -> bool:
@@ -132,7 +136,7 @@ class Fails:
 
     def _fails(self, world: World) -> bool:
         try:
-            compare(world)
+            self.compare(world)
         except Exception as error:
             return type(error) is self.kind
         return False

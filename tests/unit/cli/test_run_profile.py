@@ -7,7 +7,6 @@ import json
 import pytest
 
 from sim.cli import main
-from sim.jit import is_available
 from sim.profiling import PARTS, REST
 
 SMALL = (
@@ -16,12 +15,10 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ["python", "compiled"])
+@pytest.mark.parametrize("engine", ["python", pytest.param("compiled", marks=pytest.mark.compiled)])
 def test_profile_is_told_and_kept_beside_an_unchanged_result(
     engine, tmp_path, monkeypatch, capsys
 ) -> None:
-    if engine == "compiled" and not is_available():
-        pytest.skip("Numba is not there or switched off")
     monkeypatch.chdir(tmp_path)
     assert main([*SMALL, "--engine", engine, "--out", "plain"]) == 0
     assert main([*SMALL, "--engine", engine, "--out", "measured", "--profile"]) == 0

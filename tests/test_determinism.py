@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(SMALL, id="jamba"),
+        pytest.param(SMALL, id="jamba", marks=pytest.mark.slow),
         pytest.param(FIGURES, id="gemma-with-figures", marks=pytest.mark.slow),
     ],
 )

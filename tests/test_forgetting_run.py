@@ -29,7 +29,7 @@ RUNS = {
         },
     ),
 }
-ENGINES = ["python", "compiled"]
+ENGINES = ["python", pytest.param("compiled", marks=pytest.mark.compiled)]
 
 
 @pytest.fixture

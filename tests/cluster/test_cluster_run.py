@@ -42,7 +42,15 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("router", list(ROUTERS))
-@pytest.mark.parametrize("base", [LLAMA, GEMMA, JAMBA], ids=lambda b: b["model"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        LLAMA,
+        pytest.param(GEMMA, marks=pytest.mark.slow),
+        pytest.param(JAMBA, marks=pytest.mark.slow),
+    ],
+    ids=lambda b: b["model"],
+)
 def test_a_single_replica_is_the_plain_run_to_the_byte(router, base, tmp_path):
     simulate(plain(base)).save(tmp_path / "plain", figures=False)
     result = simulate_cluster(cluster(1, router, base=base))

@@ -85,6 +85,7 @@ def is_noticed(level: str, seed: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(is_available(), reason="compiled code cannot be patched")
 @pytest.mark.parametrize(
     ("level", "module", "name", "broken"), MUTATIONS, ids=[mutation[2] for mutation in MUTATIONS]

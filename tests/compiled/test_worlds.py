@@ -11,7 +11,7 @@ from sim.jit import is_available
 from tests.compiled.search import DRAWN, Tally, play_one
 from tests.differential.search import seeds
 
-NUM_WORLDS = {"manager": 130, "scheduler": 80, "engine": 60}
+NUM_WORLDS = {"manager": 80, "scheduler": 50, "engine": 40}
 NUM_COMPILED = {"manager": 300, "scheduler": 300, "engine": 400}
 REACHED = {
     "manager": [

@@ -63,9 +63,9 @@ def served_by_the_engine(model: str, keys: dict, num_bytes: int, trace: Mooncake
 
 CASES = [
     (LLAMA, {}, 1.2),
-    (LLAMA, {}, 2),
+    pytest.param(LLAMA, {}, 2, marks=pytest.mark.slow),
     (GEMMA, {}, 1.2),
-    (GEMMA, {}, 3),
+    pytest.param(GEMMA, {}, 3, marks=pytest.mark.slow),
     (GPT_OSS, {}, 1.2),
     (SCOUT, {}, 1.3),
     (JAMBA, RECURRENT, 1.3),

@@ -150,6 +150,7 @@ os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["recorder", "table"])
 @pytest.mark.parametrize("ending", ["end", "SIGINT", "SIGTERM", "SIGKILL"])
 def test_no_ending_leaves_a_file(tmp_path, moment, ending):

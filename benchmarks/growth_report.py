@@ -83,11 +83,16 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _panel(axes: Any, rows: Sequence[dict[str, Any]], key: str, unit: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     xs, ys = ([float(r[k]) for r in rows] for k in ("x", key))
     axes.plot(xs, ys, "o-", color="#2166ac")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylabel(unit)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25, which="both")
     # A time that does not grow would fill the panel with its noise.
     axes.set_ylim(min(ys) / 2, max(ys) * 2)

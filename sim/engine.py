@@ -7,21 +7,25 @@ step is in flight then; while one is, nothing is scheduled before it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import simpy
 
 from sim.engine_core import EngineCore
 from sim.errors import ConfigError
-from sim.request import Outcome, Request, RequestSpec, Submission
+from sim.request import OpenLoop, Outcome, Request, RequestSpec, Submission
 
 Submit = Callable[[RequestSpec], Submission]
 
 # The order of events at one instant; SimPy's own are URGENT = 0 and NORMAL = 1.
 STEP_END = -1
 SCHEDULE = 2
+
+_AHEAD = 256
+"""Requests that a core is told of before they arrive."""
 
 
 class Engine:
@@ -60,8 +64,28 @@ class Engine:
     def run(self, process: Callable[[simpy.Environment, Submit], Any] | None = None) -> None:
         """Run until no event is left; ``process(env, submit)`` is a workload to start with."""
         if process is not None:
-            self.env.process(process(self.env, self.submit))
+            whole = process(self.env, self.submit)
+            if isinstance(whole, OpenLoop) and getattr(self.core, "knows_arrivals_ahead", False):
+                whole = self._submit_ahead(whole.arrivals)
+            self.env.process(whole)
         self.env.run()
+
+    def _submit_ahead(self, arrivals: Iterator[tuple[int, RequestSpec]]) -> Any:
+        """Submit a workload that waits for nothing, some requests at a time, with their instants.
+
+        So the core is entered seldom. A SimPy process that waits for the last of those instants
+        before it tells the core of more.
+        """
+        while batch := list(islice(arrivals, _AHEAD)):
+            for at_ns, spec in batch:
+                at_ns = max(at_ns, self.env.now)
+                if spec.request_id in self._submissions and at_ns > self.env.now:
+                    # By then the one before it may have ended.
+                    yield self.env.timeout(at_ns - self.env.now)
+                self._submit(spec, at_ns)
+            if at_ns > self.env.now:
+                yield self.env.timeout(at_ns - self.env.now)
+                self._schedule_soon()
 
     # -- what workloads call -------------------------------------------------------------------
     def submit(self, spec: RequestSpec) -> Submission:
@@ -69,9 +93,12 @@ class Engine:
 
         Raises ConfigError if a request with this id has not ended.
         """
+        return self._submit(spec, self.env.now)
+
+    def _submit(self, spec: RequestSpec, at_ns: int) -> Submission:
         if spec.request_id in self._submissions:
             raise ConfigError.one("request_id", spec.request_id, "an id that is not in use")
-        request = _request(spec, self.env.now, self._num_encoder_tokens)
+        request = _request(spec, at_ns, self._num_encoder_tokens)
         submission = Submission(spec, self._make_event, self._abort, request)
         self._submissions[spec.request_id] = submission
         self._on_arrival(request)
@@ -141,6 +168,13 @@ class Engine:
             self._deliver(request)
         if advance.wake_ns is not None:
             self._at(advance.wake_ns, STEP_END, self._step_end)
+        elif (next_ns := getattr(self.core, "next_arrival_ns", None)) is not None:
+            self._at(next_ns, SCHEDULE, self._resume)
+
+    def _resume(self, _: Any) -> None:
+        """Go on with requests that the core was told of ahead, unless it has gone on already."""
+        if not self.core.is_busy and not self._is_scheduled:
+            self._schedule()
 
     def _horizon(self) -> float:
         """Return a time before which nobody comes to this engine."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.admission import Admission
-from sim.core.block_pool_compiled import NO_BLOCK
+from sim.core.block_pool_compiled import NO_BLOCK, note_identities
 from sim.core.integrity import check_integrity
 from sim.core.integrity_compiled import is_intact
 from sim.core.kv_cache_restore import prefix_cache_stats, restore
@@ -65,6 +65,8 @@ _FOREVER = 1 << 62
 class CompiledEngineCore:
     """Takes any number of steps at a time; see ``sim.engine_core.EngineCore`` for what they are.
 
+    Requests may be added before they arrive (``arrival_ns``), in order of arrival.
+
     Python is entered when somebody outside has to act: at an arrival, at a first token or an end
     that is waited for, when the buffer of rows is full, and when a request fails although it has
     the whole pool to itself.
@@ -72,6 +74,8 @@ class CompiledEngineCore:
     manager, scheduler : freshly built ones, whose rules are taken over; the manager is given the
         state back when ``manager`` is asked for
     """
+
+    knows_arrivals_ahead = True
 
     def __init__(
         self,
@@ -127,13 +131,20 @@ class CompiledEngineCore:
             self._end(request, "rejected", request.arrival_ns, reason)
             return reason
         clock = self._clock
-        clock[_CLOCK.num_changes] += 1
         self._set_manager(self.records.with_room(self._manager, request, make_runs()))
         r = self.records.add(self._manager, request, self._last_num_tokens(request))
+        if clock[_CLOCK.num_arrivals] == len(self._e.arrivals):
+            self._move_arrivals()
         self._e.arrivals[clock[_CLOCK.num_arrivals]] = r
         clock[_CLOCK.num_arrivals] += 1
-        self._counters[_COUNTERS.num_requests] += 1
         return None
+
+    def _move_arrivals(self) -> None:
+        """Move those that are still to come to the beginning; there are fewer than records."""
+        clock, arrivals = self._clock, self._e.arrivals
+        first, count = int(clock[_CLOCK.first_arrival]), self._num_to_come
+        arrivals[:count] = arrivals[first : first + count].copy()
+        clock[_CLOCK.first_arrival], clock[_CLOCK.num_arrivals] = 0, count
 
     def _last_num_tokens(self, request: Request) -> int:
         most = request.max_tokens
@@ -159,8 +170,20 @@ class CompiledEngineCore:
 
     @property
     def has_requests(self) -> bool:
-        """True while a request waits or runs."""
-        return bool(self._counters[_COUNTERS.num_requests])
+        """True while a request waits or runs, or is to come."""
+        return bool(self._counters[_COUNTERS.num_requests] or self._num_to_come)
+
+    @property
+    def _num_to_come(self) -> int:
+        return int(self._clock[_CLOCK.num_arrivals] - self._clock[_CLOCK.first_arrival])
+
+    @property
+    def next_arrival_ns(self) -> int | None:
+        """When the next request arrives that was added ahead of time, if there is one."""
+        if not self._num_to_come:
+            return None
+        r = self._e.arrivals[self._clock[_CLOCK.first_arrival]]
+        return int(self._manager.requests.arrival_ns[r])
 
     @property
     def is_busy(self) -> bool:
@@ -224,7 +247,7 @@ class CompiledEngineCore:
             clock[_CLOCK.is_sample_due] = 0
             step = int(clock[_CLOCK.num_recorded]) - 1
             start_ns = int(self._e.start_ns[clock[_CLOCK.oldest]])
-            self.recorder.waste_row(step, start_ns, self._waste.sample(self._hold()))
+            self.recorder.waste_row(step, start_ns, self._waste.sample(self._hold(), self._e))
         self.recorder.steps(self._e.rows[:num_rows])
         clock[_CLOCK.num_rows] = 0
         clock[_CLOCK.next_sample] = self.recorder.next_sample
@@ -279,7 +302,9 @@ class CompiledEngineCore:
 
     def _has_failed_before(self, request: Request) -> bool:
         """Note that a request failed; return whether it did so before, in the same state."""
-        known = self.records.num_known_tokens(self._manager)
+        arrivals = slice(self._clock[_CLOCK.first_arrival], self._clock[_CLOCK.num_arrivals])
+        to_come = self._e.arrivals[arrivals].tolist()
+        known = self.records.num_known_tokens(self._manager, to_come)
         state = (int(self._clock[_CLOCK.num_changes]), known)
         if state != self._hopeless_state:
             self._hopeless_state, self._hopeless = state, set()
@@ -345,6 +370,7 @@ class CompiledEngineCore:
     @property
     def manager(self) -> Any:
         """The Python manager, given the state that there is now. Cost: O(pool + tables)."""
+        note_identities(self._manager.pool, self.records.num_prefix_ids)
         names = {r: request.request_id for r, request in self.records.requests.items()}
         return restore(self._python_manager, self._manager, names)
 
@@ -352,6 +378,7 @@ class CompiledEngineCore:
         """Raise InvariantError if the state is broken; the restored manager finds the words."""
         running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
         pool = self._manager.pool
+        note_identities(pool, self.records.num_prefix_ids)
         if is_intact(self._manager, running, len(pool.blocks), len(pool.held_by_group)):
             return
         check_integrity(self.manager)

@@ -48,7 +48,8 @@ CLOCK = np.dtype(
         ("stuck_since", "i8"),  # changes so far when nothing could go on any more
         ("now_ns", "i8"),
         ("is_sample_due", "i8"),
-        ("num_arrivals", "i8"),  # that the queue does not know yet
+        ("first_arrival", "i8"),  # place of the first one that the queue does not know yet
+        ("num_arrivals", "i8"),  # those before included
     ],
     align=True,
 )
@@ -60,7 +61,7 @@ class EngineState(NamedTuple):
 
     start_ns, end_ns : int64 (batches,); is_recorded : uint8 (batches,)
     rows : int64 (n, columns of the step table)
-    arrivals : int32 (R,), records of requests in the order in which they came
+    arrivals : int32 (R,), records of requests in the order in which they come, also later
     """
 
     scheduler: Scheduler
@@ -76,7 +77,7 @@ class EngineState(NamedTuple):
 @compiled
 def complete_at(e, now_ns):
     """Apply the outputs of the oldest batch, which ends at ``now_ns``."""
-    take_arrivals(e)
+    take_arrivals(e, now_ns)
     e.clock[0].now_ns = now_ns
     complete(e)
 
@@ -84,19 +85,33 @@ def complete_at(e, now_ns):
 @compiled
 def abort(e, r, now_ns):
     """End a request from outside."""
-    take_arrivals(e)
+    take_arrivals(e, now_ns)
     end(e.scheduler, r, FINISHED_ABORTED, now_ns)
     forget_running(e.scheduler)
     e.clock[0].num_changes += 1
 
 
 @compiled
-def take_arrivals(e):
-    """Let those that came wait in the queue."""
+def take_arrivals(e, now_ns):
+    """Let those that came until now wait in the queue."""
+    clock, requests = e.clock[0], e.scheduler.manager.requests
+    while clock.first_arrival < clock.num_arrivals:
+        r = e.arrivals[clock.first_arrival]
+        if requests[r].arrival_ns > now_ns:
+            return
+        add_request(e.scheduler, r)
+        e.scheduler.counters[0].num_requests += 1
+        clock.num_changes += 1
+        clock.first_arrival += 1
+
+
+@compiled
+def _next_arrival_ns(e):
+    """When the next request comes that the queue does not know yet, as far as Python has told."""
     clock = e.clock[0]
-    for i in range(clock.num_arrivals):
-        add_request(e.scheduler, e.arrivals[i])
-    clock.num_arrivals = 0
+    if clock.first_arrival == clock.num_arrivals:
+        return LAST_NS
+    return e.scheduler.manager.requests[e.arrivals[clock.first_arrival]].arrival_ns
 
 
 @compiled
@@ -107,17 +122,20 @@ def run(e, now_ns, horizon_ns, entry):
     """
     clock = e.clock[0]
     clock.now_ns = now_ns
-    take_arrivals(e)
     while True:
         if entry == END_STEP:
             complete(e)
+        take_arrivals(e, clock.now_ns)
         if entry != GO_ON:
             code = _fill(e)
             if code != WAKE:
                 return code
         entry = END_STEP
         if not clock.num_in_flight:
-            return IDLE
+            if _next_arrival_ns(e) >= horizon_ns:
+                return IDLE
+            clock.now_ns, entry = _next_arrival_ns(e), BEGIN
+            continue
         _record_what_runs(e)
         end_ns = e.end_ns[clock.oldest]
         if end_ns >= horizon_ns or delivers(e.scheduler, clock.oldest):

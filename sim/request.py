@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -155,6 +155,29 @@ class Outcome:
     num_output_tokens: int
     num_cached_tokens: int
     reason: str | None = None
+
+
+class OpenLoop(Generator[Any, Any, None]):
+    """A SimPy process that submits requests at their instants and waits for nothing else.
+
+    arrivals : (nanoseconds, what is submitted) in order; an engine that can be told of requests
+        before they arrive takes them from here, and the process is not run
+    process : the process, for all others
+    """
+
+    def __init__(
+        self, arrivals: Iterator[tuple[int, RequestSpec]], process: Generator[Any, Any, None]
+    ):
+        self.arrivals = arrivals
+        self._process = process
+
+    def send(self, value: Any) -> Any:
+        """Go on."""
+        return self._process.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where the process waits."""
+        return self._process.throw(*error)
 
 
 class Submission:

@@ -75,7 +75,8 @@ class RequestRecords:
         self._free: list[int] = []
         self._num_records = 0
         self._serial = 0
-        self._highest = 0  # every identity is below
+        self.num_prefix_ids = 0
+        """Every identity so far is below it."""
         self._end_of_ids = 0
         self._live_ids = 0
         self._sizes = {(m.block_size, m.num_speculative_blocks) for m in single_type_managers}
@@ -99,9 +100,10 @@ class RequestRecords:
         self._runs, self._num_ids = runs, count
         if not self._free and self._num_records == len(m.requests):
             m = with_requests(m, self._num_records + 1)
-        if highest > self._highest:
-            self._highest = highest
-            m = with_identities(m, highest)
+        if highest > self.num_prefix_ids:
+            self.num_prefix_ids = highest
+            if highest > len(m.pool.index):
+                m = with_identities(m, highest)
         length = self._longest_table(request)
         if length > m.hits.shape[1]:
             m = with_entries(m, length)
@@ -234,6 +236,7 @@ class RequestRecords:
             start = int(record.prefix_ids_start)
             yield m.prefix_ids[start : start + int(record.num_prefix_ids)]
 
-    def num_known_tokens(self, m: Manager) -> int:
-        """Tokens that are known of all requests together."""
-        return int(m.requests.num_tokens[list(self.requests)].sum())
+    def num_known_tokens(self, m: Manager, to_come: Sequence[int]) -> int:
+        """Tokens that are known of all requests together, but for those that are still to come."""
+        there = list(self.requests.keys() - set(to_come))
+        return int(m.requests.num_tokens[there].sum())

@@ -28,22 +28,36 @@ class WasteSampler:
         )
         self._scratch = np.zeros(partition.num_blocks, np.int32)
         self._sums = np.zeros(4, np.int64)
+        self._lengths = np.zeros((2, 0, 0), np.int64)
         self._out = np.zeros(len(PARTS), np.int64)
 
-    def sample(self, engine: Any) -> list[int]:
-        """Return the bytes of each part, in the order of ``PARTS``, of an engine that is held."""
-        _sample(engine, self._group_bytes, self._scalars, self._scratch, self._sums, self._out)
+    def sample(self, engine: Any, state: Any) -> list[int]:
+        """Return the bytes of each part, in the order of ``PARTS``.
+
+        state : of the engine, and ``engine`` the same, held
+        """
+        notes = state.scheduler.manager.tables.notes
+        if self._lengths.shape[1:] != notes.shape:
+            self._lengths = np.zeros((2, *notes.shape), np.int64)
+        _sample(
+            engine,
+            self._group_bytes,
+            self._scalars,
+            self._scratch,
+            self._sums,
+            self._lengths[0],
+            self._lengths[1],
+            self._out,
+        )
         return self._out.tolist()
 
 
 @compiled_door
-def _sample(e, group_bytes, scalars, scratch, sums, out):
-    """Fill ``out`` with the parts."""
+def _sample(e, group_bytes, scalars, scratch, sums, lengths, touched, out):
+    """Fill ``out`` with the parts; lengths, touched : room, of which only running rows are used."""
     s = e.scheduler
     m, num_running = s.manager, s.counters[0].num_running
     num_groups = len(m.groups)
-    lengths = np.zeros(m.tables.notes.shape, np.int64)
-    touched = np.zeros(m.tables.notes.shape, np.int64)
     row_of, computed = np.zeros(num_running, np.int64), np.zeros(num_running, np.int64)
     skipped = np.zeros((num_running, num_groups), np.int64)
     for i in range(num_running):

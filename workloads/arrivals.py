@@ -9,6 +9,8 @@ import numpy as np
 import simpy
 from pydantic import Field, ValidationInfo, field_validator
 
+from sim.request import OpenLoop, RequestSpec, Submission
+
 from .params import NS_PER_S, Count, Params, Seconds
 
 Job = TypeVar("Job")
@@ -111,6 +113,16 @@ def open_loop(
         if at_ns > env.now:
             yield env.timeout(at_ns - env.now)
         start(job)
+
+
+def submitted(
+    env: simpy.Environment,
+    arrivals: Iterable[tuple[int, RequestSpec]],
+    submit: Callable[[RequestSpec], Submission],
+) -> OpenLoop:
+    """Submit each request at its instant: ``open_loop`` that an engine may take ahead of time."""
+    pairs = iter(arrivals)
+    return OpenLoop(pairs, open_loop(env, pairs, submit))
 
 
 def closed_loop(

@@ -42,7 +42,7 @@ from pydantic import BeforeValidator, Field
 
 from sim.request import ListedBlocks, RequestSpec, Span, Submission
 
-from .arrivals import Arrival, Process, closed_loop, instants_ns, open_loop, pause_ns
+from .arrivals import Arrival, Process, closed_loop, instants_ns, pause_ns, submitted
 from .params import NS_PER_S, Count, Params
 from .streams import Streams
 from .trace_file import Row, rows
@@ -124,12 +124,12 @@ def process(
     """Submit the requests of the trace; a SimPy process."""
     arrival = params.arrival
     if arrival.kind == "timestamps":
-        return open_loop(env, requests(params), submit)
+        return submitted(env, requests(params), submit)
     specs = (spec for _, spec in requests(params))
     if arrival.kind == "closed":
         return _closed(env, submit, streams, arrival, specs)
     instants = instants_ns(arrival, streams.child("mooncake.arrivals"))
-    return open_loop(env, zip(instants, specs, strict=False), submit)
+    return submitted(env, zip(instants, specs, strict=False), submit)
 
 
 def _closed(

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from sim.request import RequestSpec, Span, Submission
 
-from .arrivals import Arrival, Process, closed_loop, instants_ns, open_loop, pause_ns
+from .arrivals import Arrival, Process, closed_loop, instants_ns, pause_ns, submitted
 from .lengths import Lengths
 from .params import Count, Params
 from .streams import Streams
@@ -76,7 +76,7 @@ def process(
     if arrival.kind != "closed":
         specs = (spec for spec, _ in requests(streams, params))
         instants = instants_ns(arrival, streams.child("shared_prefix.arrivals"))
-        return open_loop(env, zip(instants, specs, strict=False), submit)
+        return submitted(env, zip(instants, specs, strict=False), submit)
 
     def work(job: tuple[RequestSpec, int]) -> Process:
         spec, pause = job

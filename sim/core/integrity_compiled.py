@@ -53,7 +53,7 @@ def is_intact(state, running, num_blocks, num_groups):
     Cost: O(pool + tables + index).
     """
     blocks, agree = counted(state, running, num_blocks)
-    counts = np.zeros((3, num_groups), np.int64)
+    counts = np.zeros((4, num_groups), np.int64)
     return agree and bool(_is_intact(held(state), held(blocks), counts))
 
 
@@ -154,17 +154,18 @@ def _has_good_blocks(pool, blocks, counts):
 @compiled
 def _has_good_index(pool, blocks, counts):
     """Whether each entry leads to blocks that say the same, and every cached block is there."""
-    for group_id in range(len(pool.held_by_group)):
-        found = 0
-        for prefix_id in range(pool.counters[0].num_prefix_ids):
+    found = counts[3]
+    for prefix_id in range(pool.counters[0].num_prefix_ids):
+        for group_id in range(len(found)):
             first = pool.index[prefix_id, group_id]
             if first > 0:
-                found += _says(blocks, first, group_id, prefix_id)
+                found[group_id] += _says(blocks, first, group_id, prefix_id)
             elif first < 0:
-                found += _ring_length(pool, blocks, -first, group_id, prefix_id)
-        if found != counts[1, group_id]:
-            return False
-    return True
+                found[group_id] += _ring_length(pool, blocks, -first, group_id, prefix_id)
+    num_wrong = 0
+    for group_id in range(len(found)):
+        num_wrong += found[group_id] != counts[1, group_id]
+    return num_wrong == 0
 
 
 @compiled

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.admission import Admission
-from sim.core.block_pool_compiled import NO_BLOCK, note_identities
+from sim.core.block_pool_compiled import NO_BLOCK
 from sim.core.integrity import check_integrity
 from sim.core.integrity_compiled import is_intact
 from sim.core.kv_cache_restore import prefix_cache_stats, restore
@@ -370,16 +370,15 @@ class CompiledEngineCore:
     @property
     def manager(self) -> Any:
         """The Python manager, given the state that there is now. Cost: O(pool + tables)."""
-        note_identities(self._manager.pool, self.records.num_prefix_ids)
         names = {r: request.request_id for r, request in self.records.requests.items()}
-        return restore(self._python_manager, self._manager, names)
+        return restore(self._python_manager, self._manager, names, self.records.num_prefix_ids)
 
     def check(self) -> None:
         """Raise InvariantError if the state is broken; the restored manager finds the words."""
         running = self._e.scheduler.running[: self._counters[_COUNTERS.num_running]]
         pool = self._manager.pool
-        note_identities(pool, self.records.num_prefix_ids)
-        if is_intact(self._manager, running, len(pool.blocks), len(pool.held_by_group)):
+        sizes = len(pool.blocks), len(pool.held_by_group), self.records.num_prefix_ids
+        if is_intact(self._manager, running, *sizes):
             return
         check_integrity(self.manager)
         raise InvariantError("the compiled state is broken where the Python one would not be")

@@ -49,7 +49,6 @@ COUNTERS = np.dtype(
         ("watched_first", "i8"),  # smallest and largest watched identity
         ("watched_last", "i8"),
         ("watch_is_stale", "i8"),
-        ("num_prefix_ids", "i8"),  # all that were named are below
         ("num_taken", "i8"),
         ("num_evicted", "i8"),
         ("num_registered", "i8"),
@@ -59,7 +58,6 @@ COUNTERS = np.dtype(
     align=True,
 )
 """What counts for the pool as a whole; the last five are totals since the start, in blocks."""
-_NUM_PREFIX_IDS = COUNTERS.names.index("num_prefix_ids")
 
 
 class Pool(NamedTuple):
@@ -114,12 +112,6 @@ def new_pool(num_gpu_blocks: int, num_groups: int, num_prefix_ids: int) -> Pool:
         np.zeros(num_prefix_ids, np.int32),
         *(np.zeros(num_groups, np.int64) for _ in range(2)),
     )
-
-
-def note_identities(pool: Pool, num_prefix_ids: int) -> None:
-    """Say that all identities named so far are below a number; there is room for them."""
-    counters = pool.counters.view(np.int64)
-    counters[_NUM_PREFIX_IDS] = max(counters[_NUM_PREFIX_IDS], num_prefix_ids)
 
 
 def with_room_for(pool: Pool, num_prefix_ids: int) -> Pool:

@@ -47,14 +47,14 @@ def counted(state, running, num_blocks):
     return blocks, bool(_count(held(state), records, held(blocks)))
 
 
-def is_intact(state, running, num_blocks, num_groups):
+def is_intact(state, running, num_blocks, num_groups, num_prefix_ids):
     """Return whether all laws hold that ``check_integrity`` knows; see ``counted``.
 
     Cost: O(pool + tables + index).
     """
     blocks, agree = counted(state, running, num_blocks)
     counts = np.zeros((4, num_groups), np.int64)
-    return agree and bool(_is_intact(held(state), held(blocks), counts))
+    return agree and bool(_is_intact(held(state), held(blocks), counts, num_prefix_ids))
 
 
 @compiled
@@ -63,8 +63,10 @@ def _count(m, running, blocks):
 
 
 @compiled
-def _is_intact(m, blocks, counts):
-    return _has_good_blocks(m.pool, blocks, counts) and _has_good_index(m.pool, blocks, counts)
+def _is_intact(m, blocks, counts, num_prefix_ids):
+    return _has_good_blocks(m.pool, blocks, counts) and _has_good_index(
+        m.pool, blocks, counts, num_prefix_ids
+    )
 
 
 @compiled
@@ -152,10 +154,10 @@ def _has_good_blocks(pool, blocks, counts):
 
 
 @compiled
-def _has_good_index(pool, blocks, counts):
+def _has_good_index(pool, blocks, counts, num_prefix_ids):
     """Whether each entry leads to blocks that say the same, and every cached block is there."""
     found = counts[3]
-    for prefix_id in range(pool.counters[0].num_prefix_ids):
+    for prefix_id in range(num_prefix_ids):
         for group_id in range(len(found)):
             first = pool.index[prefix_id, group_id]
             if first > 0:

@@ -14,14 +14,17 @@ from sim.core.kv_cache_state_compiled import Manager
 from sim.core.prefix_cache_stats import PrefixCacheStats
 
 
-def restore(manager: KVCacheManager, state: Manager, names: Mapping[int, str]) -> KVCacheManager:
+def restore(
+    manager: KVCacheManager, state: Manager, names: Mapping[int, str], num_prefix_ids: int
+) -> KVCacheManager:
     """Give a manager that has served nothing the state of its compiled counterpart; return it.
 
     names : request id by record, of the requests that have not ended
+    num_prefix_ids : every identity so far is below it
 
     Cost: O(pool + index + tables). Mutates ``manager``; again at each call.
     """
-    _restore_pool(manager.block_pool, state, names)
+    _restore_pool(manager.block_pool, state, names, num_prefix_ids)
     for group_id, single in enumerate(manager.coordinator.single_type_managers):
         _restore_tables(single, group_id, state, names)
     manager.prefix_cache_stats = prefix_cache_stats(state)
@@ -35,7 +38,9 @@ def prefix_cache_stats(state: Manager) -> PrefixCacheStats:
     return PrefixCacheStats(**counts)
 
 
-def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> None:
+def _restore_pool(
+    pool: BlockPool, state: Manager, records: Iterable[int], num_prefix_ids: int
+) -> None:
     counters, columns = state.pool.counters[0], state.pool
     blocks, _ = counted(state, list(records), pool.num_gpu_blocks)
     pool.ref_cnt = [pool.ref_cnt[0], *blocks.holders[1:].tolist()]
@@ -48,7 +53,7 @@ def _restore_pool(pool: BlockPool, state: Manager, records: Iterable[int]) -> No
     back = columns.back[counters.back_head : counters.back_length]
     queue.append_n(back[back != NO_BLOCK].tolist())
     pool.free_block_queue = queue
-    for group_id, index in enumerate(columns.index[: counters.num_prefix_ids].T):
+    for group_id, index in enumerate(columns.index[:num_prefix_ids].T):
         found = index.nonzero()[0]
         firsts = abs(index[found]).tolist()
         pool.cached_blocks[group_id] = dict(zip(found.tolist(), firsts, strict=True))

@@ -14,7 +14,7 @@ from sim.core.attention.chunked_local import ChunkedLocalAttentionManager
 from sim.core.attention.full import FullAttentionManager
 from sim.core.attention.mamba import MambaManager
 from sim.core.attention.sliding_window import SlidingWindowManager
-from sim.core.block_pool_compiled import Pool, new_pool, note_identities, with_room_for
+from sim.core.block_pool_compiled import Pool, new_pool, with_room_for
 from sim.core.hybrid_kv_cache_coordinator import HybridKVCacheCoordinator
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.unitary_kv_cache_coordinator import KVCacheCoordinatorNoPrefixCache
@@ -322,7 +322,6 @@ def with_requests(state: Manager, num_requests: int) -> Manager:
 def with_identities(state: Manager, num_prefix_ids: int) -> Manager:
     """Return the state with an index of at least so many identities, its content kept."""
     pool = with_room_for(state.pool, num_prefix_ids)
-    note_identities(pool, num_prefix_ids)
     groups, before = state.made_at.shape
     if pool is state.pool:
         return state

@@ -15,7 +15,6 @@ from sim.jit import compiled
 from sim.latency.step_time_state import (
     AFFINE,
     CONSTANT,
-    NO_WINDOW,
     STEP_TIME,
     StepTimeState,
     step_time_state,
@@ -25,7 +24,6 @@ from sim.units import NS_PER_S
 __all__ = [
     "STEP_TIME",
     "StepTimeState",
-    "next_decode_time",
     "step_time",
     "step_time_state",
 ]
@@ -54,36 +52,6 @@ def step_time(
         for w in range(costs.num_windows):
             _see_chunks(costs, w, computed, num_new, n)
     return _priced(costs, state.touched)
-
-
-@compiled
-def next_decode_time(state: StepTimeState, computed: np.ndarray, n: int) -> int:
-    """Return what the step after the last one costs, if both have the same n decode rows only.
-
-    ``computed`` are the tokens before this step, one more for each row than at the last call; so
-    only the windows that a row has not filled see more. Notes the step in the state.
-    Cost: O(n x windows), nothing for full attention.
-    """
-    costs = state.costs[0]
-    if costs.kind == CONSTANT:
-        return int(costs.step_ns)
-    costs.context += n
-    for w in range(costs.num_windows):
-        more = n
-        if costs.window[w] != NO_WINDOW:
-            more = _num_below(computed, costs.window[w], n)
-        costs.pairs[w] += more
-        costs.keys[w] += more
-    return _priced(costs, state.touched)
-
-
-@compiled
-def _num_below(computed: np.ndarray, window: int, n: int) -> int:
-    """Rows whose query sees one key more than the query before it did."""
-    count = 0
-    for i in range(n):
-        count += computed[i] < window
-    return count
 
 
 @compiled

@@ -143,5 +143,6 @@ class CompiledManager(ManagerSide):
 
     def _recount(self) -> None:
         num_blocks, num_groups = self.m.config[0].num_gpu_blocks, len(self.m.groups)
-        if not is_intact(self.m, list(self.records.requests), num_blocks, num_groups):
+        sizes = num_blocks, num_groups, self.records.num_prefix_ids
+        if not is_intact(self.m, list(self.records.requests), *sizes):
             raise AssertionError("the compiled recount finds the state broken")

@@ -61,7 +61,7 @@ def hits(m: Manager) -> tuple[list[int], ...]:
 def show(ours: OurManager, m: Manager, records: RequestRecords) -> tuple[Any, ...]:
     """Return the snapshot of a Python manager that is given the state, and what is inside."""
     names = {r: request.request_id for r, request in records.requests.items()}
-    manager = restore(ours.manager, m, names)
+    manager = restore(ours.manager, m, names, records.num_prefix_ids)
     manager.coordinator.num_uncached_common_prefix_tokens = int(
         m.lookup[0].num_uncached_common_prefix_tokens
     )

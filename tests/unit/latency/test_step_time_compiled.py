@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sim.config import Plugin, Scenario, validated
 from sim.hardware import load_hardware
 from sim.latency import LATENCY_MODELS, build_step_time, build_step_time_state
-from sim.latency.step_time_compiled import next_decode_time, step_time
+from sim.latency.step_time_compiled import step_time
 from sim.latency.work import StepWork
 from sim.layout.plan import plan_layout
 from sim.layout_scenario import layout_settings
@@ -96,20 +96,6 @@ def test_times_are_equal_for_full_batches(name, model_name):
             chunks.append((int(rng.integers(0, LONGEST - count)), count))
             left -= count
         check(name, model_name, decode, chunks)
-
-
-@ALL
-@pytest.mark.parametrize("model_name", MODELS)
-def test_decode_steps_one_after_the_other_are_the_same_steps(name, model_name):
-    plain, state = parts(model_name, name)
-    computed = np.array([0, 5, 120, 127, 128, 1000, 1020, 1023, 1024, 8190, 100_000], np.int64)
-    ones = np.ones(len(computed), np.int64)
-    found = [step_time(state, computed, ones, ones, len(computed))]
-    for _ in range(300):
-        computed += 1
-        found.append(next_decode_time(state, computed, len(computed)))
-    begin = computed - 300
-    assert found == [plain(StepWork([], (begin + k).tolist())) for k in range(301)]
 
 
 @given(

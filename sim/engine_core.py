@@ -121,7 +121,8 @@ class EngineCore:
         """
         reason = self.admission.refusal(request)
         if reason is not None:
-            self._end(request, "rejected", request.arrival_ns, reason)
+            # It was never there: nobody is tried again because of it.
+            self._tell_end(request, "rejected", request.arrival_ns, reason)
             return reason
         self._num_changes += 1
         self.scheduler.add_request(request)
@@ -306,6 +307,9 @@ class EngineCore:
 
     def _end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
         self._num_changes += 1
+        self._tell_end(request, outcome, now_ns, reason)
+
+    def _tell_end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
         request.finish_ns = now_ns
         request.outcome = outcome
         request.reason = reason

@@ -128,7 +128,7 @@ class CompiledEngineCore:
         """Take a request, or return why it is rejected; make_runs : returns its identities."""
         reason = self.admission.refusal(request)
         if reason is not None:
-            self._end(request, "rejected", request.arrival_ns, reason)
+            self._tell_end(request, "rejected", request.arrival_ns, reason)
             return reason
         clock = self._clock
         self._set_manager(self.records.with_room(self._manager, request, make_runs()))
@@ -264,8 +264,7 @@ class CompiledEngineCore:
             self.recorder.request_done(request, outcome, reason)
         return ended
 
-    def _end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
-        self._clock[_CLOCK.num_changes] += 1
+    def _tell_end(self, request: Request, outcome: str, now_ns: int, reason: str | None) -> None:
         request.finish_ns, request.outcome, request.reason = now_ns, outcome, reason
         self.recorder.request_done(request, outcome, reason)
 

@@ -65,10 +65,16 @@ class Engine:
         """Run until no event is left; ``process(env, submit)`` is a workload to start with."""
         if process is not None:
             whole = process(self.env, self.submit)
-            if isinstance(whole, OpenLoop) and getattr(self.core, "knows_arrivals_ahead", False):
+            if self._can_be_told_ahead(whole):
                 whole = self._submit_ahead(whole.arrivals)
             self.env.process(whole)
         self.env.run()
+
+    def _can_be_told_ahead(self, process: Any) -> bool:
+        """Whether all that a process does is to submit requests to this engine, and it can wait."""
+        if not isinstance(process, OpenLoop) or process.submit != self.submit:
+            return False
+        return getattr(self.core, "knows_arrivals_ahead", False)
 
     def _submit_ahead(self, arrivals: Iterator[tuple[int, RequestSpec]]) -> Any:
         """Submit a workload that waits for nothing, some requests at a time, with their instants.

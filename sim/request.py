@@ -162,13 +162,18 @@ class OpenLoop(Generator[Any, Any, None]):
 
     arrivals : (nanoseconds, what is submitted) in order; an engine that can be told of requests
         before they arrive takes them from here, and the process is not run
+    submit : whom it submits them to
     process : the process, for all others
     """
 
     def __init__(
-        self, arrivals: Iterator[tuple[int, RequestSpec]], process: Generator[Any, Any, None]
+        self,
+        arrivals: Iterator[tuple[int, RequestSpec]],
+        submit: Callable[[RequestSpec], Submission],
+        process: Generator[Any, Any, None],
     ):
         self.arrivals = arrivals
+        self.submit = submit
         self._process = process
 
     def send(self, value: Any) -> Any:

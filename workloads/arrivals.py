@@ -122,7 +122,7 @@ def submitted(
 ) -> OpenLoop:
     """Submit each request at its instant: ``open_loop`` that an engine may take ahead of time."""
     pairs = iter(arrivals)
-    return OpenLoop(pairs, open_loop(env, pairs, submit))
+    return OpenLoop(pairs, submit, open_loop(env, pairs, submit))
 
 
 def closed_loop(

@@ -77,7 +77,7 @@ def test_the_true_curve_is_within_the_error_as_often_as_stated(ratio):
 
 
 @pytest.mark.traces
-@pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("name", "block_size", "ratio"),
     [

@@ -141,6 +141,8 @@ ENDINGS = """
 import os, signal, sys
 from tests.unit.tables.test_long_runs import long_recorder, make_state
 
+# A process that was started in the background is born deaf to it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 recorder = long_recorder(200, row_group_rows=16)
 if sys.argv[1] == "table":
     tables = recorder.tables(make_state()[1])

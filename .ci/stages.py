@@ -14,10 +14,10 @@ import time
 STAGES = [
     # name, budget in seconds, command
     ("test", 180, ["make", "test"]),
-    ("wheel", 120, [sys.executable, ".ci/wheel.py"]),
-    ("compiled", 320, ["make", "compiled"]),
+    ("wheel", 90, [sys.executable, ".ci/wheel.py"]),
+    ("compiled", 330, ["make", "compiled"]),
     ("verify", 480, [sys.executable, ".ci/verify.py", "--seconds", "300", "--seed-from-tree"]),
-    ("slow", 380, ["make", "slow"]),
+    ("slow", 420, ["make", "slow"]),
 ]
 
 

@@ -63,7 +63,7 @@ def differences(model: str, folder: Path, num_requests: int, size: int, pools=PO
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.parametrize("model", MODELS)
 def test_both_serve_the_same(model, tmp_path):
     assert differences(model, tmp_path, 70, 256) == []

@@ -219,18 +219,12 @@ def _drop_duplicate(pool, index, block_id, prefix_id):
 
 
 @compiled
-def is_free(pool, block_id):
-    """Whether a block that is cached has no holder."""
-    return is_behind(pool, block_id)
-
-
-@compiled
 def touch(pool, table, start, end, group_id):
     """Add a holder to the cached blocks of a range; those that were free leave the queue."""
     num_pulled = 0
     for i in range(start, end):
         block_id = table[i]
-        if is_free(pool, block_id):
+        if is_behind(pool, block_id):
             remove(pool, block_id)
             num_pulled += 1
         else:

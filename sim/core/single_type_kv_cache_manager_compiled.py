@@ -22,10 +22,10 @@ from sim.core.block_pool_compiled import (
     free_cached_blocks,
     free_empty_blocks,
     get_new_blocks,
-    is_free,
     register_range,
     touch,
 )
+from sim.core.eviction.lru_compiled import is_behind
 from sim.core.kv_cache_state_compiled import (
     CHUNKED_LOCAL,
     FULL,
@@ -104,7 +104,7 @@ def _num_evictable(pool, hits, start, end):
     """Blocks of a range of hits that lie in the free queue."""
     count = 0
     for i in range(start, end):
-        count += is_free(pool, hits[i])
+        count += is_behind(pool, hits[i])
     return count
 
 

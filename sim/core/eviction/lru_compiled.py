@@ -35,7 +35,7 @@ def take_from_behind(pool):
 
 @compiled
 def is_behind(pool, block_id):
-    """Whether a block is in the list."""
+    """Whether a block is in the list: one that is cached has no holder then."""
     place, counters = pool.blocks[block_id].position, pool.counters[0]
     return counters.back_head <= place < counters.back_length and pool.back[place] == block_id
 
